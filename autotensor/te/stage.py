@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from autotensor.base.dtype import int64
-from autotensor.ir.expr import Binary, Call, Combiner, Compare, Expr, Load, Symbol, Var, const
+from autotensor.base.dtype import DType, int64
+from autotensor.ir.expr import Binary, Call, Combiner, Compare, Const, Expr, Load, Symbol, Var, const
 from autotensor.ir.func import Buffer
 from autotensor.ir.node import children
+from autotensor.ir.simplify import simplify
 from autotensor.ir.visit import collect, free_vars
 from autotensor.te.tensor import AxisKind
 
@@ -36,6 +37,11 @@ class IterDef:
     def size(self) -> Expr:
         """The extent as an expression."""
         return const(self.extent) if self.runtime is None else self.runtime
+
+    def blocks(self, name: str, of: int) -> IterDef:
+        """An axis over the axis's blocks of so many points; the last block may be a part."""
+        runtime = None if self.runtime is None else simplify((self.runtime + (of - 1)) // of)
+        return IterDef(name, -(-self.extent // of), self.kind, runtime)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,21 @@ class StageOp:
     def joins(self) -> int:
         """Operations that join one term to the others; 0 if the stage is not a reduction."""
         return sum(max(1, operations(r)) for r in self.combiner.result) if self.combiner else 0
+
+
+def axes_over(buffer: Buffer, prefix: str = "d") -> tuple[IterDef, ...]:
+    """One axis for each dimension of a buffer, with the dimension's number in its name."""
+    return tuple(
+        IterDef(f"{prefix}{n}", extent, runtime=None if isinstance(size, Const) else size)
+        for n, (extent, size) in enumerate(zip(buffer.shape, buffer.dims, strict=True))
+    )
+
+
+def buffer_over(axes: Sequence[IterDef], name: str, dtype: DType) -> Buffer:
+    """A buffer with one element for each point of the axes."""
+    is_open = any(a.runtime is not None for a in axes)
+    extents = tuple(a.size for a in axes) if is_open else ()
+    return Buffer(name, tuple(a.extent for a in axes), dtype, extents=extents)
 
 
 @lru_cache(maxsize=4096)  # schedules call this again and again, and bodies are interned

@@ -15,15 +15,13 @@ from dataclasses import replace
 from typing import TypeVar
 
 from autotensor.ir.expr import Load
-from autotensor.ir.func import Buffer
 from autotensor.ir.node import Node
 from autotensor.ir.rewrite import transform
 from autotensor.ir.visit import free_vars
 from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
 from autotensor.schedule.axis import fresh
 from autotensor.schedule.state import Stage, State
-from autotensor.te.dag import StageOp
-from autotensor.te.stage import IterDef
+from autotensor.te.stage import StageOp, axes_over, buffer_over
 
 NAME = "channels_last"
 T = TypeVar("T")
@@ -49,13 +47,13 @@ def channels_last(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
     if out is None or at is None or at == len(x.indices) - 1:
         return None
     names = set(state.names)
-    axes = tuple(IterDef(f"d{n}", extent) for n, extent in enumerate(x.buffer.shape))
+    axes = axes_over(x.buffer)
     moved = _last(axes, at)
-    near = Buffer(fresh(f"{x.buffer.name}.last", names), tuple(a.extent for a in moved), x.buffer.dtype)
+    near = buffer_over(moved, fresh(f"{x.buffer.name}.last", names), x.buffer.dtype)
     copy = StageOp(near.name, moved, (), (Load(x.buffer, tuple(a.var for a in axes)),), None, (near,))
     order = _last(op.axes, op.axes.index(out))
     name = fresh(f"{op.name}.last", names)
-    result = Buffer(name, tuple(a.extent for a in order), op.buffers[0].dtype)
+    result = buffer_over(order, name, op.buffers[0].dtype)
 
     def redirected(node: Node) -> Node | None:
         return Load(near, _last(x.indices, at)) if node is x else None

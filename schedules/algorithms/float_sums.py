@@ -21,11 +21,10 @@ import numpy as np
 
 from autotensor.base.dtype import float32, int32
 from autotensor.ir.expr import Binary, Cast, Combiner, Const, Expr, Load, Op, Var, cast, const
-from autotensor.ir.func import Buffer
 from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
 from autotensor.schedule.axis import fresh
 from autotensor.schedule.state import Stage, State
-from autotensor.te.dag import StageOp
+from autotensor.te.stage import StageOp, buffer_over
 from schedules.algorithms.converted_tensor import converted
 from schedules.algorithms.narrow_products import Factor, factor
 
@@ -59,7 +58,7 @@ def float_sums(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
             terms.append(Load(made[-1].buffers[0], f.load.indices))
         else:
             terms.append(_float(f.zero, f.load))
-    floats = Buffer(fresh(f"{op.name}.floats", names), op.buffers[0].shape, float32)
+    floats = buffer_over(op.axes, fresh(f"{op.name}.floats", names), float32)
     body = Binary(Op.MUL, *terms)
     total = StageOp(floats.name, op.axes, op.reduce_axes, (body,), _SUM, (floats,))
     back = cast(int32, Load(floats, tuple(a.var for a in op.axes)))

@@ -16,12 +16,11 @@ from dataclasses import replace
 
 from autotensor.ir.bounds import Interval, bounds
 from autotensor.ir.expr import Cmp, Compare, Expr, Load, Select, const
-from autotensor.ir.func import Buffer
 from autotensor.ir.visit import collect, free_vars
 from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
 from autotensor.schedule.axis import fresh
 from autotensor.schedule.state import Stage, State
-from autotensor.te.dag import StageOp
+from autotensor.te.stage import StageOp, buffer_over
 
 NAME = "late_choice"
 
@@ -39,7 +38,7 @@ def late_choice(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
         case _:
             return None
     name = fresh(f"{op.name}.all", set(state.names))
-    every = Buffer(name, op.buffers[0].shape, op.buffers[0].dtype)
+    every = buffer_over(op.axes, name, op.buffers[0].dtype)
     taken = Select(cond, Load(every, tuple(a.var for a in op.axes)), otherwise)
     return (
         replace(op, name=name, bodies=(then,), buffers=(every,)),

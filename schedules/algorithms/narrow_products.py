@@ -23,12 +23,11 @@ from math import prod
 
 from autotensor.base.dtype import DType, int8, int16, int32, uint8
 from autotensor.ir.expr import Binary, Cast, Const, Expr, Load, Op, cast, const
-from autotensor.ir.func import Buffer
 from autotensor.ir.visit import free_vars
 from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
 from autotensor.schedule.axis import fresh
 from autotensor.schedule.state import Stage, State
-from autotensor.te.dag import StageOp
+from autotensor.te.stage import StageOp, buffer_over
 from autotensor.te.tensor import AxisKind
 from schedules.algorithms.converted_tensor import converted
 
@@ -103,7 +102,7 @@ def narrow_products(state: State, stage: Stage, wide: bool = False) -> tuple[Sta
     if not made and op.bodies[0] in {body, Binary(Op.MUL, right, left)}:  # (x - 0) * w is not plain yet
         return None
     name = fresh(f"{op.name}.plain", names)
-    plain = Buffer(name, op.buffers[0].shape, int32)
+    plain = buffer_over(op.axes, name, int32)
     total: Expr = Load(plain, tuple(x.var for x in op.axes))
     for factor, other, zero in ((a, w, zeros[0]), (w, a, zeros[1])):
         if zero != 0:
@@ -136,7 +135,7 @@ def _sums(op: StageOp, load: Load, names: set[str], made: list[StageOp]) -> Expr
     used = tuple(x for x in op.axes if x.var in free_vars(load))
     summed = tuple(replace(x, kind=AxisKind.REDUCE) for x in op.reduce_axes)
     assert op.combiner is not None
-    sums = Buffer(fresh(f"{op.name}.sums", names), tuple(x.extent for x in used), int32)
+    sums = buffer_over(used, fresh(f"{op.name}.sums", names), int32)
     names.add(sums.name)
     body = cast(int32, load)
     made.append(StageOp(sums.name, used, summed, (body,), op.combiner, (sums,)))

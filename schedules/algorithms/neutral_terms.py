@@ -17,13 +17,12 @@ from math import prod
 
 from autotensor.base.dtype import int64
 from autotensor.ir.expr import Binary, Combiner, Const, Load, Op, Select, Var, const
-from autotensor.ir.func import Buffer
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.visit import free_vars
 from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
 from autotensor.schedule.axis import fresh
 from autotensor.schedule.state import Stage, State
-from autotensor.te.dag import StageOp
+from autotensor.te.stage import StageOp, buffer_over
 
 NAME = "neutral_terms"
 _X, _Y = Var("lhs0", int64), Var("rhs0", int64)
@@ -50,10 +49,10 @@ def neutral_terms(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
     (body,) = op.bodies
     assert isinstance(body, Select)
     names = set(state.names)
-    most = Buffer(fresh(f"{op.name}.taken", names), op.buffers[0].shape, op.buffers[0].dtype)
+    most = buffer_over(op.axes, fresh(f"{op.name}.taken", names), op.buffers[0].dtype)
     axes = tuple(a for a in op.axes if a.var in free_vars(body.cond))
     terms = tuple(a for a in op.reduce_axes if a.var in free_vars(body.cond))
-    count = Buffer(fresh(f"{op.name}.count", names), tuple(a.extent for a in axes), int64)
+    count = buffer_over(axes, fresh(f"{op.name}.count", names), int64)
     one = Select(body.cond, const(1, int64), const(0, int64))
     some_fail = Load(count, tuple(a.var for a in axes)) < prod(a.extent for a in terms)
     found = Load(most, tuple(a.var for a in op.axes))

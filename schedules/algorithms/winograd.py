@@ -31,7 +31,7 @@ from autotensor.ir.visit import free_vars
 from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
 from autotensor.schedule.index_regions import access
 from autotensor.schedule.state import Stage, State
-from autotensor.te.dag import IterDef, StageOp
+from autotensor.te.stage import IterDef, StageOp, axes_over, buffer_over
 from autotensor.te.tensor import AxisKind
 
 Matrix = tuple[tuple[F, ...], ...]
@@ -158,11 +158,11 @@ def _stages(tf: Transform, conv: Conv3x3) -> tuple[StageOp, ...]:
     dtype = op.buffers[0].dtype
     m, t = tf.m, tf.t
     a, b, j, l_ = IterDef("a", t), IterDef("b", t), IterDef("j", t), IterDef("l", 3)
-    th, tw = IterDef("th", -(-h.extent // m)), IterDef("tw", -(-w.extent // m))
+    th, tw = h.blocks("th", m), w.blocks("tw", m)
     y, k = IterDef("y", m), IterDef("k", conv.channels.extent)
     taps = [replace(x, kind=AxisKind.SPATIAL) for x in conv.taps]
     data = conv.data.buffer
-    planes = [IterDef(x.name, n) for x, n in zip(outer, data.shape[: len(outer)], strict=True)]
+    planes = [replace(a, name=x.name) for x, a in zip(outer, axes_over(data), strict=False)]
     maths, fine = _Sums(dtype), _Sums(float64)
 
     def stage(
@@ -175,7 +175,7 @@ def _stages(tf: Transform, conv: Conv3x3) -> tuple[StageOp, ...]:
         dtype: DType = dtype,
     ) -> StageOp:
         """A stage whose element at `position` is Σ_i rows[position][i] × value(i)."""
-        made = Buffer(f"{name}.{suffix}", tuple(x.extent for x in axes), dtype)
+        made = buffer_over(axes, f"{name}.{suffix}", dtype)
         body = cast(dtype, sums.row_of(rows, position, value))
         return StageOp(made.name, tuple(axes), (), (body,), None, (made,))
 
@@ -197,7 +197,7 @@ def _stages(tf: Transform, conv: Conv3x3) -> tuple[StageOp, ...]:
     v = stage("V", (*planes, a, b, th, tw, k), b.var, tf.bt, lambda i: at(d, *planes, a, const(i), th, tw, k))
     product = at(v, *conv.planes, a, b, th, tw, k) * at(u, *taps, a, b, k, c)
     axes = (*outer, a, b, th, tw, c)
-    made = Buffer(f"{name}.M", tuple(x.extent for x in axes), dtype)
+    made = buffer_over(axes, f"{name}.M", dtype)
     over = tuple(replace(x, kind=AxisKind.REDUCE) for x in (*taps, k))
     mm = StageOp(made.name, axes, over, (product,), op.combiner, (made,))
     r = stage("R", (*outer, y, b, th, tw, c), y.var, tf.at, lambda i: at(mm, *outer, const(i), b, th, tw, c))
@@ -234,7 +234,8 @@ class _Sums:
 def _inside(buffer: Buffer, index: tuple[Expr, ...], axes: Sequence[IterDef]) -> Expr:
     """The element, or 0 outside of the buffer, where tiles overlap its end."""
     ranges = {x.var: Interval(0, x.extent - 1) for x in axes}
-    limits = [compare(Cmp.LT, e, const(dim)) for e, dim in zip(index, buffer.shape, strict=True)]
+    whole = {(x.var, x.size) for x in axes}
+    limits = [compare(Cmp.LT, e, n) for e, n in zip(index, buffer.dims, strict=True) if (e, n) not in whole]
     open_ = [limit for limit in limits if prove(limit, ranges) is not True]
     load = Load(buffer, index)
     return select(all_of(*open_), load, const(0, buffer.dtype)) if open_ else load

@@ -14,7 +14,6 @@ from dataclasses import replace
 from itertools import permutations, product
 
 from autotensor.ir.expr import Binary, Const, Expr, Load, Op, Select
-from autotensor.ir.func import Buffer
 from autotensor.ir.node import children
 from autotensor.ir.reducers import selecting
 from autotensor.ir.rewrite import substitute
@@ -22,7 +21,7 @@ from autotensor.ir.simplify import simplify
 from autotensor.ir.visit import collect
 from autotensor.schedule.axis import fresh
 from autotensor.schedule.extents import access
-from autotensor.te.stage import IterDef, StageOp
+from autotensor.te.stage import IterDef, StageOp, buffer_over
 from autotensor.te.tensor import AxisKind
 
 FEWEST = 3  # terms
@@ -42,7 +41,7 @@ def as_reductions(op: StageOp, names: Collection[str]) -> tuple[StageOp, ...]:
             return (made,)
         if made is not None:
             name = fresh(f"{op.name}.window", {*names, *(o.name for o in found.values())})
-            buffer = Buffer(name, op.buffers[0].shape, chain.dtype)
+            buffer = buffer_over(op.axes, name, chain.dtype)
             found[chain] = replace(made, name=name, buffers=(buffer,), tag="")
     here = tuple(a.var for a in op.axes)
     values = {chain: Load(made.buffers[0], here) for chain, made in found.items()}

@@ -115,7 +115,7 @@ def test_all_sketches(name: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ["winograd_f2", "winograd_f4"])
 @pytest.mark.parametrize("name", ["convolution", "convolution in steps of 4"])
-def test_algorithms_make_their_stages_of_the_greatest_extents(name: str, algorithm: str) -> None:
+def test_algorithms(name: str, algorithm: str) -> None:
     dag = _open(name)
     conv = next(s.name for s in dag.stages if s.combiner is not None)
     _compare(dag, Trace((UseAlgorithm(conv, algorithm),)))

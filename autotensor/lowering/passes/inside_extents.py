@@ -59,6 +59,11 @@ class _Scope:
         inside = compare(Cmp.LT, index, extent)
         if self.known.decide(inside) is True or self._settled.decide(inside) is True:
             return True
+        match extent:
+            case Binary(Op.FLOORDIV, total, Const(parts)) if parts > 0:  # index*parts + parts - 1 < total
+                last = simplify(index * extent.b + (extent.b - 1))
+                if self.known.decide(compare(Cmp.LT, last, total)) is True:
+                    return True
         match self.values.get(index, index):  # type: ignore[call-overload]
             case Binary(Op.FLOORDIV, x, q):  # x < extent*q
                 return self.below(x, simplify(extent * q))

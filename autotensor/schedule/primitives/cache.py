@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from autotensor.base.errors import ScheduleError
 from autotensor.ir.expr import Load
-from autotensor.ir.func import Buffer, Scope
+from autotensor.ir.func import Scope
 from autotensor.schedule.axis import fresh
 from autotensor.schedule.state import Root, Stage, State, redirect
 from autotensor.schedule.step import StageName, Word, quoted, step
-from autotensor.te.dag import IterDef, StageOp
+from autotensor.te.stage import StageOp, axes_over, buffer_over
 
 SCOPES = {"global": Scope.GLOBAL, "shared": Scope.SHARED, "local": Scope.LOCAL}
 
@@ -49,8 +49,8 @@ class CacheRead:
         if not chosen:
             raise ScheduleError(f"cache_read: nothing reads {self.tensor!r}.")
         name = fresh(f"{self.tensor}.{self.scope}", set(state.names), f":{chosen[0].name}")
-        copy = Buffer(name, buffer.shape, buffer.dtype)
-        axes = tuple(IterDef(f"i{n}", e) for n, e in enumerate(buffer.shape))
+        axes = axes_over(buffer, "i")
+        copy = buffer_over(axes, name, buffer.dtype)
         op = StageOp(name, axes, (), (Load(buffer, tuple(a.var for a in axes)),), None, (copy,))
         for stage in chosen:
             state = state.with_stage(replace(stage, op=redirect(stage.op, buffer, copy)))
@@ -85,7 +85,8 @@ class CacheWrite:
         name = fresh(f"{stage.name}.{self.scope}", set(state.names))
         op = stage.op
         near = tuple(
-            Buffer(name if n == 0 else f"{name}_v{n}", b.shape, b.dtype) for n, b in enumerate(op.buffers)
+            buffer_over(op.axes, name if n == 0 else f"{name}_v{n}", b.dtype)
+            for n, b in enumerate(op.buffers)
         )
         index = tuple(a.var for a in op.axes)
         computing = replace(op, name=name, buffers=near)

@@ -7,17 +7,18 @@ from dataclasses import replace
 
 from autotensor.base.dtype import int64
 from autotensor.base.errors import ScheduleError
+from autotensor.ir.affine import is_multiple
 from autotensor.ir.expr import Cmp, Expr, Load, Var, all_of, compare, const, select
 from autotensor.ir.func import Buffer
 from autotensor.schedule.axis import fresh, fuse_name
-from autotensor.schedule.extents import access, ceil_div
+from autotensor.schedule.extents import access
 from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.state import Ref, Size, Stage, State, redirect
 from autotensor.schedule.step import StageName, Step, Word, step
-from autotensor.te.dag import IterDef, StageOp
+from autotensor.te.stage import IterDef, StageOp, axes_over, buffer_over
 
 SIDE = 8  # side of a square that is transposed in registers, in elements
 WORD, VECTOR = 4, 64  # bytes
@@ -164,21 +165,21 @@ def packing(state: State, buffer: Buffer, factors: dict[int, int], order: list[s
     axes: dict[str, IterDef] = {}
     original: list[Expr] = []
     inside: list[Expr] = []
-    for d, extent in enumerate(buffer.shape):
+    for d, axis in enumerate(axes_over(buffer)):
         if d not in factors:
-            axes[str(d)] = IterDef(f"d{d}", extent)
-            original.append(axes[str(d)].var)
+            axes[str(d)] = axis
+            original.append(axis.var)
             continue
         f = factors[d]
-        outer, inner = IterDef(f"d{d}o", ceil_div(extent, f)), IterDef(f"d{d}i", f)
+        outer, inner = axis.blocks(f"d{d}o", f), IterDef(f"d{d}i", f)
         axes[f"{d}.0"], axes[f"{d}.1"] = outer, inner
         e = outer.var * f + inner.var
         original.append(e)
-        if extent % f:
-            inside.append(compare(Cmp.LT, e, const(extent)))
+        if not is_multiple(axis.size, f):
+            inside.append(compare(Cmp.LT, e, axis.size))
     body: Expr = Load(buffer, tuple(original))
     if inside:
         body = select(all_of(*inside), body, const(0, buffer.dtype))
     used = tuple(axes[p] for p in order)
-    packed = Buffer(name, tuple(a.extent for a in used), buffer.dtype)
+    packed = buffer_over(used, name, buffer.dtype)
     return StageOp(name, used, (), (body,), None, (packed,))

@@ -7,13 +7,12 @@ from math import prod
 
 from autotensor.base.errors import ScheduleError
 from autotensor.ir.expr import Cmp, Expr, Load, Var, all_of, compare, const, select
-from autotensor.ir.func import Buffer
 from autotensor.ir.rewrite import substitute
 from autotensor.schedule.axis import fresh
 from autotensor.schedule.extents import Extents, root_extents
 from autotensor.schedule.state import At, Fuse, Split, Stage, State
 from autotensor.schedule.step import AxisName, StageName, step
-from autotensor.te.dag import IterDef, StageOp
+from autotensor.te.stage import IterDef, StageOp, buffer_over
 from autotensor.te.tensor import AxisKind
 
 
@@ -75,11 +74,11 @@ class RFactor:
             _guarded(substitute(b, values), guard, e)
             for b, e in zip(op.bodies, op.combiner.identity, strict=True)
         )
-        shape = (factor.extent, *(a.extent for a in op.axes))
+        axes = (factor, *op.axes)
         partial = tuple(
-            Buffer(name if n == 0 else f"{name}_v{n}", shape, b.dtype) for n, b in enumerate(op.buffers)
+            buffer_over(axes, name if n == 0 else f"{name}_v{n}", b.dtype) for n, b in enumerate(op.buffers)
         )
-        first = StageOp(name, (factor, *op.axes), rest, bodies, op.combiner if rest else None, partial)
+        first = StageOp(name, axes, rest, bodies, op.combiner if rest else None, partial)
         index = (factor.var, *(a.var for a in op.axes))
         last = replace(
             op,
