@@ -12,10 +12,14 @@ import time
 from pathlib import Path
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
 
 import autotensor as at
+
+try:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+except ImportError:
+    raise SystemExit("This example needs the package onnx: pip install 'autotensor[onnx]'.") from None
 
 options = argparse.ArgumentParser()
 options.add_argument("file", nargs="?")

@@ -8,10 +8,13 @@ Needs torch: pip install 'autotensor[torch]'.
 import argparse
 from statistics import median
 
-import torch
-from torch import nn
-
 import autotensor as at
+
+try:
+    import torch
+    from torch import nn
+except ImportError:
+    raise SystemExit("This example needs the package torch: pip install 'autotensor[torch]'.") from None
 
 options = argparse.ArgumentParser()
 options.add_argument("--trials", type=int, default=64)

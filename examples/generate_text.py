@@ -43,7 +43,10 @@ else:
 file = asked.tokenizer or (asked.model or Path()) / "tokenizer.json"
 tokenizer = None
 if file.is_file():
-    from tokenizers import Tokenizer
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise SystemExit(f"{file} needs the package tokenizers: pip install tokenizers.") from None
 
     tokenizer = Tokenizer.from_file(str(file))
 

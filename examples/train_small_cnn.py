@@ -11,12 +11,17 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-import torch
-from sklearn.datasets import load_digits
-from torch import nn
 
 from autotensor.models import small_cnn
 from autotensor.models.weights import shapes_of
+
+try:
+    import torch
+    from sklearn.datasets import load_digits
+    from torch import nn
+except ImportError as error:
+    install = "pip install 'autotensor[torch]' scikit-learn"
+    raise SystemExit(f"This example needs the package {error.name}: {install}.") from None
 
 EPOCHS, BATCH, RATE, SEED = 60, 64, 3e-3, 0
 REQUIRED = 0.97

@@ -6,6 +6,7 @@ The files in `quantised/` are onnxruntime.quantization's (`quantised/make.py`).
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -196,3 +197,10 @@ def test_models_that_are_not_one():
     longer.graph.output.append(helper.make_tensor_value_info("yy", TensorProto.FLOAT, (4, 10)))
     with pytest.raises(InputError, match=r"float gives \[4, 5\], \w+ gives \[4, 10\]\. Compare"):
         at.compare(FLOATS, longer, DATA)
+
+
+def test_without_the_package_onnx_it_says_how_to_install_it(monkeypatch):
+    monkeypatch.delitem(sys.modules, "autotensor.api.comparing.onnx_layers", raising=False)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(InputError, match=r"package onnx, .* pip install 'autotensor\[onnx\]'\."):
+        at.compare(FLOATS, FILES / "qdq.onnx", DATA)

@@ -475,19 +475,22 @@ def test_a_sentence_of_another_library_ends_with_one_period(monkeypatch):
     assert cli("models").err == "autotensor: Could not load the shared object file.\n"
 
 
-def test_missing_package(monkeypatch):
+FULL = (
+    "The command line needs all packages of a full installation; at.load in Python needs NumPy and llvmlite"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("xgboost", f"{FULL} only."), ("PIL.Image", "pip install pillow.")]
+)
+def test_missing_package(monkeypatch, name, remedy):
     from autotensor.cli.verbs import models
 
     def broken(*_, **__):
-        raise ModuleNotFoundError("No module named 'xgboost'", name="xgboost")
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr(models, "table", broken)
-    said = cli("models")
-    assert said.code == 1
-    assert said.err == (
-        "autotensor: the package 'xgboost' is not installed. The command line needs all packages of a full "
-        "installation; at.load in Python needs NumPy and llvmlite only.\n"
-    )
+    assert one_sentence(cli("models"), 1) == f"the package {name!r} is not installed. {remedy}"
 
 
 def test_a_fleet_without_dask_is_refused_before_anything_is_raced(monkeypatch):

@@ -5,7 +5,9 @@ Small sizes, few trials, one log.
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +89,36 @@ def test_example(name: str, log: Path, tmp_path: Path) -> None:
     if name == "07_lecture":
         assert f"naive:\n{NAIVE}" in printed
         assert f"tiled:\n{TILED}" in printed
+
+
+def needed(example: Path) -> list[str]:
+    """The packages that an example imports, and that a plain installation lacks."""
+    nodes = list(ast.walk(ast.parse(example.read_text("utf-8"))))
+    names = [a.name for n in nodes if isinstance(n, ast.Import) for a in n.names]
+    names += [n.module or "" for n in nodes if isinstance(n, ast.ImportFrom)]
+    always = {*sys.stdlib_module_names, "numpy", "autotensor"}
+    return sorted({n.partition(".")[0] for n in names} - always)
+
+
+MISSING = [(p, name) for p in sorted(EXAMPLES.rglob("*.py")) for name in needed(p)]
+
+
+@pytest.mark.parametrize(("example", "package"), MISSING, ids=lambda x: getattr(x, "stem", x))
+def test_a_missing_package_is_named_with_its_installation(
+    example: Path, package: str, tmp_path: Path
+) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")  # read by generate_text only
+    tokenizer = ["--tokenizer", str(tmp_path / "tokenizer.json")] * (package == "tokenizers")
+    words = [str(example), *tokenizer]
+    blocked = f"import runpy, sys; sys.modules[{package!r}] = None; sys.argv = {words}; "
+    done = subprocess.run(
+        [sys.executable, "-c", f"{blocked}runpy.run_path({str(example)!r}, run_name='__main__')"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    # an example may need two packages, and name the one that is missing first
+    assert re.fullmatch(r".* needs the package \w+: pip install .*\.\n", done.stderr), done.stderr
 
 
 def test_every_example_is_run() -> None:

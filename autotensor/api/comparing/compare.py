@@ -84,7 +84,13 @@ def compare(
     if quantised is None:
         return _in_16_bits(first_model, data, wide, db)
     models = first_model, load_onnx(quantised)
-    from autotensor.api.comparing.onnx_layers import layers_of
+    try:
+        from autotensor.api.comparing.onnx_layers import layers_of
+    except ImportError as error:
+        raise InputError(
+            "comparing .onnx files needs the package onnx, which is not installed.",
+            fix="pip install 'autotensor[onnx]'.",
+        ) from error
 
     batches = _batches(models[0], models[1], data)
     first, second = (layers_of(m) for m in models)
