@@ -24,6 +24,7 @@ from autotensor.base.errors import CodegenError, TargetError
 from autotensor.base.processor_features import FAMILIES, NAME_ONE, NOT_64_BITS
 from autotensor.base.target import Target, switched
 from autotensor.codegen.llvm.build_child import build_apart
+from autotensor.codegen.llvm.single_lane_stores import STORES, scalar_stores
 
 # target machines are shared, and LLVM compiles under one lock in llvmlite anyway
 _LOCK = fork_locks.safe(threading.Lock())
@@ -147,6 +148,7 @@ def build_with(tm: Any, text: str, *, lean: bool = False, asm: bool = False, opt
     parsed = time.perf_counter()
     if opt > 1:
         _optimise(module, tm, lean)
+        module = _with_scalar_stores(module, text)
     optimised = time.perf_counter()
     listing = tm.emit_assembly(module) if asm and _assembles(tm.triple) else None
     data = tm.emit_object(module) if listing is None else assemble(listing, tm)
@@ -154,6 +156,15 @@ def build_with(tm: Any, text: str, *, lean: bool = False, asm: bool = False, opt
     if asm and listing is None:
         listing = tm.emit_assembly(module)
     return Built(data, listing, (parsed - started, optimised - parsed, emitted - optimised))
+
+
+def _with_scalar_stores(module: Any, text: str) -> Any:
+    """The module without masked stores of one lane. text: what the module was parsed from."""
+    if STORES not in text:
+        return module
+    before = str(module)
+    after = scalar_stores(before)
+    return module if after == before else llvm.parse_assembly(after, context=llvm.create_context())
 
 
 def _assembles(triple: str) -> bool:
