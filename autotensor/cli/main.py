@@ -142,13 +142,12 @@ def _explain(error: Exception, verb: str) -> int:
     if isinstance(error, AutotensorError | StoreError):
         return _fail(f"{error.what} {error.fix}", ERROR)
     if isinstance(error, ModuleNotFoundError):
-        from autotensor.cli.verbs.doctor import OPTIONAL
-
+        optional = importlib.import_module("autotensor.cli.verbs.doctor").OPTIONAL
         module = (error.name or "").partition(".")[0]
         remedy = "The command line needs all packages of a full installation; at.load in Python needs NumPy "
         remedy += "and llvmlite only."
-        if module in OPTIONAL:
-            remedy = f"pip install {OPTIONAL[module][0]}."
+        if module in optional:
+            remedy = f"pip install {optional[module][0]}."
         return _fail(f"the package {error.name!r} is not installed. {remedy}", ERROR)
     if isinstance(error, MemoryError):
         return _fail("there is not enough memory for this.", ERROR)
