@@ -142,13 +142,9 @@ def _explain(error: Exception, verb: str) -> int:
     if isinstance(error, AutotensorError | StoreError):
         return _fail(f"{error.what} {error.fix}", ERROR)
     if isinstance(error, ModuleNotFoundError):
-        optional = importlib.import_module("autotensor.cli.verbs.doctor").OPTIONAL
-        module = (error.name or "").partition(".")[0]
-        remedy = "The command line needs all packages of a full installation; at.load in Python needs NumPy "
-        remedy += "and llvmlite only."
-        if module in optional:
-            remedy = f"pip install {optional[module][0]}."
-        return _fail(f"the package {error.name!r} is not installed. {remedy}", ERROR)
+        from autotensor.cli.usage_errors import missing_package
+
+        return _fail(missing_package(error.name or ""), ERROR)
     if isinstance(error, MemoryError):
         return _fail("there is not enough memory for this.", ERROR)
     if isinstance(error, OSError):

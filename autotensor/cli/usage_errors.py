@@ -1,4 +1,5 @@
-"""Wrong usage in one sentence: messages of Typer and pydantic in plain words, and advice for tvmc's options.
+"""Wrong usage in one sentence: messages of Typer and pydantic in plain words, advice for tvmc's options, and
+how missing packages are installed.
 
 Input should be greater than or equal to 1   ──▶  it must be at least 1
 No such option: --tuning-records             ──▶  … Leave it out: the tuning log is used by itself; …
@@ -10,6 +11,17 @@ import re
 
 from autotensor.base.registry import nearest, suggest
 
+OPTIONAL = {  # module → package and its use; has only packages that autotensor uses
+    "onnx": ("onnx", "ONNX files"),
+    "torch": ("torch", "PyTorch models"),
+    "cupy": ("cupy-cuda12x, or cupy-cuda13x", "the target cuda"),
+    "pyopencl": ("'pyopencl[pocl]'", "the target opencl"),
+    "psycopg": ("'psycopg[binary]'", "a tuning log on a PostgreSQL server"),
+    "distributed": ("distributed", "tuning and training on several machines"),
+    "PIL": ("pillow", "photos as input"),
+    "matplotlib": ("matplotlib", "pictures by explain --plot"),
+    "altair": ("'autotensor[report]'", "pages by report"),
+}
 _PLAIN = tuple(
     (re.compile(pattern), plain)
     for pattern, plain in (
@@ -52,6 +64,19 @@ def usage_sentence(error: Exception, message: str, command: str) -> str:
     advice = _TVMC.get(option, f"See `{command} --help`.")
     message = message.strip().rstrip(".")
     return f"{message}{'' if message.endswith('?') else '.'} {advice}"
+
+
+def missing_package(name: str) -> str:
+    """The sentences for a module that cannot be imported.
+
+    >>> missing_package("onnx.helper")
+    "the package 'onnx.helper' is not installed. pip install onnx."
+    """
+    remedy = "The command line needs all packages of a full installation; at.load in Python needs NumPy and "
+    remedy += "llvmlite only."
+    if (module := name.partition(".")[0]) in OPTIONAL:
+        remedy = f"pip install {OPTIONAL[module][0]}."
+    return f"the package {name!r} is not installed. {remedy}"
 
 
 def unknown_verb(verb: str, verbs: tuple[str, ...]) -> str:

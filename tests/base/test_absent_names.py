@@ -10,7 +10,7 @@ import pytest
 
 import autotensor as at
 from autotensor import te
-from autotensor.cli.verbs.doctor import OPTIONAL
+from autotensor.cli.usage_errors import OPTIONAL
 
 ROOT = Path(at.__file__).parent
 

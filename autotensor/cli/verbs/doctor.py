@@ -20,6 +20,7 @@ from autotensor.base.target import Target
 from autotensor.cli.options import AsJson, Db, Threads, example, new_app, target_of
 from autotensor.cli.output import put_json, say
 from autotensor.cli.rates import rate_lines, spoilt
+from autotensor.cli.usage_errors import OPTIONAL
 from autotensor.insight.text_width import columns
 from autotensor.insight.units import size
 
@@ -31,17 +32,6 @@ REQUIRED = (
     "numpy", "llvmlite", "xgboost-cpu", "xgboost", "sqlalchemy", "alembic", "msgspec", "tqdm", "typer",
     "rich", "platformdirs", "psutil", "filelock", "safetensors", "ml_dtypes",
 )  # fmt: skip
-OPTIONAL = {  # module → package and its use; has only packages that autotensor uses
-    "onnx": ("onnx", "ONNX files"),
-    "torch": ("torch", "PyTorch models"),
-    "cupy": ("cupy-cuda12x, or cupy-cuda13x", "the target cuda"),
-    "pyopencl": ("'pyopencl[pocl]'", "the target opencl"),
-    "psycopg": ("'psycopg[binary]'", "a tuning log on a PostgreSQL server"),
-    "distributed": ("distributed", "tuning and training on several machines"),
-    "PIL": ("pillow", "photos as input"),
-    "matplotlib": ("matplotlib", "pictures by explain --plot"),
-    "altair": ("'autotensor[report]'", "pages by report"),
-}
 PLATFORMS = {  # (system, processor) → state of support; "tested" only where tests run
     ("linux", "x86_64"): ("tested", "compiling, running and tuning"),
     ("linux", "aarch64"): (
