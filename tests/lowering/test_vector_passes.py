@@ -6,7 +6,7 @@ import pytest
 from ir_tools import PARALLEL, UNROLLED, VECTORIZED, A, B, I, J, K, T, buffer, loop, store, text
 
 from autotensor.base.errors import LoweringError
-from autotensor.ir.expr import Call, Load, Ramp, Select, Var, broadcast, const
+from autotensor.ir.expr import Call, Load, Ramp, Select, Var, broadcast, call, const
 from autotensor.ir.func import Scope
 from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import Alloc, If, Let, Stmt, Store, seq
@@ -140,6 +140,12 @@ class TestPromote:
     def test_strided_or_masked_access(self) -> None:
         assert "local(" in text(promote(self.body(Ramp(I, 4, 8))))
         assert "local(" in text(promote(self.body(Ramp(I * 8, 1, 8), Ramp(const(0), 1, 8) < 5)))
+
+    def test_indices_that_stay_calls_or_floats(self) -> None:
+        """They are computed when the program runs, even where their operands are constants."""
+        half = I.astype("float32") * 0.5
+        for index in (call("abs", I - 4), call("floor", half).astype("int64"), half.astype("int64")):
+            assert "local(" in text(promote(self.body(index)))
 
     def test_large_buffers(self) -> None:
         large = buffer("L", 4096, scope=Scope.LOCAL)

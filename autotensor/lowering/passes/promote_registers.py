@@ -9,12 +9,12 @@ counts as a constant.
 
 from __future__ import annotations
 
-from autotensor.ir.expr import Expr, Load, Ramp, Var
+from autotensor.ir.expr import Call, Expr, Load, Ramp, Var
 from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.node import Node, map_children
 from autotensor.ir.rewrite import transform
 from autotensor.ir.stmt import Alloc, For, ForKind, Stmt, Store
-from autotensor.ir.visit import collect, contains, free_vars, walk
+from autotensor.ir.visit import any_node, collect, free_vars, walk
 
 # two to four times the registers of a core: beyond this, all values would be spilled anyway
 MAX_BYTES = 8 << 10
@@ -53,7 +53,12 @@ def _fits(body: Stmt, buffer: Buffer, unrolled: frozenset[Var]) -> bool:
 def _fixed(index: Expr, unrolled: frozenset[Var]) -> bool:
     if index.dtype.lanes > 1 and not (isinstance(index, Ramp) and index.stride == 1):
         return False
-    return free_vars(index) <= unrolled and not contains(index, Load)
+    return free_vars(index) <= unrolled and not any_node(index, _unfolded)
+
+
+def _unfolded(node: Node) -> bool:
+    """Whether `simplify` may leave the node in place although all its variables are known."""
+    return isinstance(node, (Load, Call)) or (isinstance(node, Expr) and node.dtype.is_float)
 
 
 def _moved(body: Stmt, old: Buffer, new: Buffer) -> Stmt:
