@@ -9,7 +9,7 @@ from ir_tools import I, J, K, text
 
 from autotensor.base.dtype import int64
 from autotensor.ir.bounds import NO_RANGES, Interval, bounds
-from autotensor.ir.expr import Cmp, Var, compare
+from autotensor.ir.expr import Cmp, Var, compare, const, maximum, minimum
 from autotensor.ir.simplify import simplify
 from autotensor.lowering.index_limits import end, weakest
 from autotensor.lowering.passes.inside_extents import _Scope
@@ -59,3 +59,20 @@ def test_the_law_by_trying() -> None:
     """a + x//q < e  ⇔  a*q + x < e*q, with numbers of both signs."""
     for a_, x, q, e in itertools.product(range(-3, 4), range(-9, 10), (1, 2, 3, 5), range(-2, 3)):
         assert (a_ + x // q < e) == (a_ * q + x < e * q)
+
+
+def test_an_index_below_a_least_and_a_greatest_extent() -> None:
+    n, i = Var("n", int64), Var("i", int64)
+    scope = _Scope(bounds({n: Interval(1, 9)}).assuming(i < minimum(n // 2 + 1, n)))
+    assert scope.below(i, minimum(n, const(5)))
+    assert not scope.below(i, minimum(n, const(4)))
+    assert scope.below(i, maximum(n - 1, n))
+    assert not scope.below(i, maximum(n - 1, const(4)))
+
+
+def test_an_extent_that_is_simpler_here_is_that_of_a_loop_outside() -> None:
+    """Inside `for i in range(max(n, 3)): if n >= 4`, max(n, 3) is n; what is known of i says max(n, 3)."""
+    n, i = Var("n", int64), Var("i", int64)
+    scope = _Scope(bounds({n: Interval(1, 9)}).assuming(i < maximum(n, const(3))).assuming(n >= 4))
+    assert scope.below(i, maximum(n, const(3)))
+    assert not scope.below(i, maximum(n - 1, const(3)))

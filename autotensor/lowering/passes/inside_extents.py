@@ -55,15 +55,21 @@ class _Scope:
 
     def below(self, index: Expr, extent: Expr) -> bool:
         """Whether an index is certainly less than an extent."""
-        extent = Simplifier(self.known).expr(extent)  # as those of loops are
-        inside = compare(Cmp.LT, index, extent)
-        if self.known.decide(inside) is True or self._settled.decide(inside) is True:
-            return True
+        simpler = Simplifier(self.known).expr(extent)
+        for end in (extent, simpler):  # outer loops have the extent as it is
+            inside = compare(Cmp.LT, index, end)
+            if self.known.decide(inside) is True or self._settled.decide(inside) is True:
+                return True
+        extent = simpler
         match extent:
             case Binary(Op.FLOORDIV, total, Const(parts)) if parts > 0:  # index*parts + parts - 1 < total
                 last = simplify(index * extent.b + (extent.b - 1))
                 if self.known.decide(compare(Cmp.LT, last, total)) is True:
                     return True
+            case Binary(Op.MIN, a, b) if self.below(index, a) and self.below(index, b):
+                return True
+            case Binary(Op.MAX, a, b) if self.below(index, a) or self.below(index, b):
+                return True
         match self.values.get(index, index):  # type: ignore[call-overload]
             case Binary(Op.FLOORDIV, x, q):  # x < extent*q
                 return self.below(x, simplify(extent * q))
