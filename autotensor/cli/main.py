@@ -13,6 +13,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from autotensor.cli import streams
 from autotensor.insight.text_width import columns, fold
@@ -34,6 +35,7 @@ VERBS = {
     "fleet": "Measure on several machines: start a worker, list them, check them.",
     "doctor": "Show abilities of this machine, and installed and missing packages.",
 }
+COMPLETION = ("--install-completion", "--show-completion")  # switch it on in a shell; print its script
 OK, ERROR, USAGE, NOTHING, INTERRUPTED = 0, 1, 2, 3, 130
 COLLECT_EVERY = 100_000  # objects; most of a verb's objects live on, and collecting took a tenth of the time
 
@@ -45,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         streams.prepare()
     words = list(sys.argv[1:] if argv is None else argv)
     verb = words[0] if words else "--help"
+    if verb in COMPLETION or "_AUTOTENSOR_COMPLETE" in os.environ:
+        _complete(words)
     try:
         code = _answer(verb, words[1:])
         sys.stdout.flush()  # so that a write error is reported like any other
@@ -102,20 +106,44 @@ def overview(width: int | None = None) -> str:
             "",
             fold("`autotensor VERB --help` says more about a verb.", width, hang=0),
             fold("`autotensor --version` prints the version.", width, hang=0),
+            fold("`autotensor --install-completion` lets your shell complete words by Tab.", width, hang=0),
         ]
     )
 
 
-def _run(verb: str, words: Sequence[str]) -> int:
+def _complete(words: Sequence[str]) -> NoReturn:
+    """Answers a shell that completes words, or does what COMPLETION says; Typer ends the process.
+
+    Only the verb that was typed is imported; the others are names.
+    """
     import typer
     import typer.main
+    from typer.core import TyperCommand
+
+    root = typer.Typer(rich_markup_mode=None)
+    root.callback()(lambda: None)
+    group: Any = typer.main.get_command(root)
+    typed = f"{os.environ.get('COMP_WORDS', '')} {os.environ.get('_TYPER_COMPLETE_ARGS', '')}".split()
+    for verb, about in VERBS.items():
+        group.commands[verb] = _command(verb) if verb in typed else TyperCommand(verb, help=about)
+    group.main(args=list(words), prog_name="autotensor")
+    sys.exit(OK)
+
+
+def _command(verb: str) -> Any:
+    import typer.main
+
+    return typer.main.get_command(importlib.import_module(f"autotensor.cli.verbs.{verb}").app)
+
+
+def _run(verb: str, words: Sequence[str]) -> int:
+    import typer
 
     from autotensor.base import log
     from autotensor.cli.narrow_help import fit
     from autotensor.cli.output import tell
 
-    app = importlib.import_module(f"autotensor.cli.verbs.{verb}").app
-    command = typer.main.get_command(app)
+    command = _command(verb)
     how = fit(command, columns(sys.stdout))
     try:  # not command.main: that would turn Ctrl-C into an exit code without a word
         with log.shown_by(tell), command.make_context(f"autotensor {verb}", list(words), **how) as context:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -79,3 +80,36 @@ def test_help_imports_nothing_heavy(words):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("autotensor ver", ["verify"]),
+        ("autotensor verify --ag", ["--against"]),
+        ("autotensor db export-", ["export-tuned"]),
+    ],
+)
+def test_a_shell_completes_verbs_and_options(typed, offered):
+    words = {
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(typed.count(" ")),
+        "_AUTOTENSOR_COMPLETE": "complete_bash",
+    }
+    done = run_autotensor([], words)
+    assert (done.stdout.split(), done.returncode) == (offered, 0)
+
+
+def test_the_script_of_a_shell_calls_autotensor():
+    done = run_autotensor(["--show-completion", "bash"], {})
+    assert "complete -o default -F _autotensor_completion autotensor" in done.stdout
+    assert done.returncode == 0
+
+
+def run_autotensor(words, variables):
+    return subprocess.run(
+        [sys.executable, "-m", "autotensor", *words],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+    )
