@@ -46,7 +46,7 @@ from autotensor.runtime.device.devices import device_of
 from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.object_cache import default_cache
-from autotensor.runtime.kernel_times import by_workload, kernel_clock
+from autotensor.runtime.kernel_times import by_workload, kernel_clock, without_clock
 from autotensor.runtime.open_artifact import Function, open_artifact
 from autotensor.runtime.sample_arrays import sample_inputs
 from autotensor.runtime.timing_lock import timing_by
@@ -429,7 +429,8 @@ class _TunedModel:
         weights = {t.workload.key: (t.name, float(t.weight)) for t in self.plan.tasks}
         timed = {key: r.seconds for key, r in self.found.items() if r.source == "log" and r.seconds}
         searched = {t.workload.key: t.workload.at_greatest.key for t in self.plan.tasks}
-        times = tuple(replace(t, key=searched[t.key]) for t in task_times(weights, timed, outcome.inside))
+        inside = without_clock(outcome.inside, {key: weight for key, (_, weight) in weights.items()}, tuned_s)
+        times = tuple(replace(t, key=searched[t.key]) for t in task_times(weights, timed, inside))
         return ModelReport(tuning, module, default_s, tuned_s, self.path, notes, times)
 
 

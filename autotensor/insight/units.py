@@ -27,7 +27,15 @@ def gflops(flops: float, seconds: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    return "-" if share is None else f"{share * 100:.0f} %" if share >= 0.1 else f"{share * 100:.1f} %"
+    """
+    >>> percent(0.714), percent(0.0333), percent(0.0004), percent(0.0), percent(None)
+    ('71 %', '3.3 %', '< 0.1 %', '0 %', '-')
+    """
+    if share is None:
+        return "-"
+    if share == 0.0:
+        return "0 %"
+    return "< 0.1 %" if 0.0 < share < 0.001 else f"{share * 100:.{0 if share >= 0.1 else 1}f} %"
 
 
 def size(count: float) -> str:

@@ -27,8 +27,10 @@ from autotensor.base.target import host_caches
 from autotensor.graph.build import input, ops
 from autotensor.resolve import IN_MODEL
 from autotensor.runtime.files import artifact_file as artifacts
+from autotensor.runtime.open_artifact import open_artifact
 from autotensor.schedule.trace import Trace
 from autotensor.search.events import Event, ModelSaved, Raced
+from autotensor.search.report import TuneReport
 from autotensor.search.run import silent
 from tuning_db import TrialStore, connect
 from tuning_db.records import TrialRecord
@@ -155,6 +157,18 @@ def test_schedules_that_lost_in_the_whole_model_are_not_written_again(
     assert _TunedModel(plan, store, None, None, NEVER).traces == tuned
     remember(store, plan.target, tuned, default_traces(plan), Outcome(1e-3, 2e-3))
     assert _TunedModel(plan, store, None, None, NEVER).traces == default_traces(plan)
+
+
+def test_kernels_are_reported_without_the_time_of_reading_the_clock(
+    plan: ModelPlan, store: TrialStore
+) -> None:
+    """Otherwise a tiny kernel's share of the model is mostly that time."""
+    work = _TunedModel(plan, store, None, silent, NEVER)
+    linked = work.start()
+    inside = {t.workload.key: 1e-6 for t in plan.tasks}
+    module = open_artifact(linked, plan.target.num_cores)
+    report = work.report(TuneReport((), 0, 0, 0.0, ""), module, Outcome(4e-7, 3e-7, inside))
+    assert sum(t.inside_s for t in report.times) == pytest.approx(3e-7)
 
 
 def test_where_weights_are(plan: ModelPlan, store: TrialStore, monkeypatch) -> None:

@@ -21,6 +21,7 @@ from autotensor.insight.report.run_rows import RunRows, run_rows
 from autotensor.insight.report.tally import GONE, Cell, Failure, Noise, failures, maker, noise, outcomes
 from autotensor.insight.report.task_figures import Source, TaskFigures, task_figures
 from autotensor.insight.search_history import Fall, Point, fall
+from autotensor.runtime.kernel_times import without_clock
 from autotensor.search.machine.calibration import known_rates
 from schedules.prior.rates import Rates
 from tuning_db import TrialStore
@@ -108,16 +109,9 @@ class Figures:
 
     @property
     def in_model(self) -> Mapping[str, float]:
-        """`inside` without the clock's own time.
-
-        Every call was timed between two readings of the clock, and these readings take time, which matters in
-        models of a few µs. Kernels cannot take longer together than the model. So the excess is divided
-        equally among all calls, but no call loses more than its own time.
-        """
-        weights = {t.workload: t.weight for t in self.tasks}
-        calls = {k: weights.get(k, 1.0) for k in self.inside}
-        each = _off_each(self.inside, calls, sum(self.inside.values()) - (self.tuned_s or inf))
-        return {k: max(0.0, s - each * calls[k]) for k, s in self.inside.items()}
+        """`inside` without the clock's own time."""
+        calls = {t.workload: t.weight for t in self.tasks}
+        return without_clock(self.inside, calls, self.tuned_s or inf)
 
     @property
     def fall(self) -> Fall | None:
@@ -134,21 +128,6 @@ class Figures:
         if self.inside or task.after_s is None or None in known:
             return None
         return task.after_s / sum(s or 0.0 for s in known)
-
-
-def _off_each(inside: Mapping[str, float], calls: Mapping[str, float], over: float) -> float:
-    """Seconds to subtract from each call so that all calls together lose `over`, and none loses more than it
-    has.
-
-    >>> _off_each({"a": 9.0, "b": 1.0}, {"a": 1.0, "b": 1.0}, 4.0)
-    3.0
-    """
-    left, number = max(0.0, over), sum(calls.values())
-    for k in sorted(inside, key=lambda k: inside[k] / calls[k]):
-        if inside[k] * number >= left * calls[k]:
-            return left / number
-        left, number = left - inside[k], number - calls[k]
-    return 0.0
 
 
 def figures(store: TrialStore, run: Run) -> Figures:

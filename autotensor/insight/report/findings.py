@@ -26,8 +26,13 @@ FEWEST = 16  # least number of trials for this judgement
 WEIGHTY = 1.03
 # the untuned model's time is not trusted if it is more than this many times the prediction from its kernels
 FAR = 3.0
+MISFIT = 0.02  # of the model's time; by less, the tasks' savings and the model's agree
 MOST_NAMES = 3  # a sentence lists at most this many tasks
-TAKEN = {"in the model": "Timed inside the model", "alone": "Timed alone", "": "By the search's times"}
+TAKEN = {
+    "in the model": "Raced inside the model (the ratio is from there, the seconds are alone)",
+    "alone": "Timed alone",
+    "": "By the search's times",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,7 @@ def _next(f: Figures) -> Finding:
     bounded = [t for t in f.tasks if t.bound_s is not None]
     order = sorted(bounded or f.tasks, key=lambda t: -to_gain_s(f, t))
     if not order or to_gain_s(f, order[0]) == 0.0:
-        return Finding(question, "nothing", "No task whose bound is known takes longer than it.")
+        return Finding(question, "nothing", f"No task whose bound is known takes longer than it.{beaten(f)}")
     task, share = order[0], f.share(order[0])
     time, inside = seconds_text(now_s(f, task)), task.workload in f.in_model
     text = f"It is the run's only task and takes {time}{' inside the model' * inside}"
@@ -89,7 +94,7 @@ def _next(f: Figures) -> Finding:
         if len(order) > 1:
             second = f"{order[1].name}, {seconds_text(to_gain_s(f, order[1]))}"
             text += f", more than in any other task with a bound (next: {second})"
-    return Finding(question, task.name, f"{text}. {_effort(task)}")
+    return Finding(question, task.name, f"{text}. {_effort(task)}{beaten(f)}")
 
 
 def _allowed(f: Figures, t: TaskFigures) -> str:
@@ -98,6 +103,18 @@ def _allowed(f: Figures, t: TaskFigures) -> str:
     if least_s(f, t) < (t.bound_s or 0.0):
         return f"In another measurement it took {least}, less than its estimated bound of {bound}"
     return f"This machine's rates allow about {least}"
+
+
+def beaten(f: Figures) -> str:
+    """The tasks that were faster than their bounds, as a sentence; "" if there are none."""
+    names = [t.name for t in f.tasks if least_s(f, t) < (t.bound_s or 0.0)]
+    if not names:
+        return ""
+    whose = "its bound, which is an estimate" if len(names) == 1 else "their bounds, which are estimates"
+    return (
+        f" {_some(names)} took less than {whose}: the machine may have been busy when its rates were "
+        "measured (`autotensor doctor --calibrate` measures them again)."
+    )
 
 
 def _effort(t: TaskFigures) -> str:
@@ -132,6 +149,11 @@ def _failed(f: Figures) -> Finding:
     question = "Failed most"
     ran = [x for x in f.failures if x.status != Status.REJECTED]
     unrun = _unrun(f)
+    if not f.trials:
+        why_not = f"it ended because {f.stopped}" if f.stopped else "it has not ended"
+        return Finding(
+            question, "there are no trials", f"Nothing was measured in this run: {why_not}.{unrun}"
+        )
     if not ran:
         return Finding(question, "nothing", f"All {f.trials} trials that ran gave right answers.{unrun}")
     first, count = ran[0], sum(x.count for x in ran)
@@ -200,8 +222,7 @@ def whole_gain(f: Figures) -> str:
     """
     if f.default_s is None or f.tuned_s is None:
         return "not timed"
-    known = [t for t in f.tasks if t.before_s is not None]
-    due = f.tuned_s + sum(max(0.0, (t.before_s or 0.0) - (t.after_s or 0.0)) for t in known)
+    due = _due_s(f)
     if f.default_s <= FAR * due:
         return gain(f.default_s, f.tuned_s)
     text = f"no ratio, since by its kernels' times the untuned model would take about {seconds_text(due)}"
@@ -209,12 +230,32 @@ def whole_gain(f: Figures) -> str:
     return f"{text} (the default of {_some(failed)} failed and has no time)" if failed else text
 
 
+def together(f: Figures) -> str:
+    """The seconds that the winners save alone, next to the gain of the whole model; "" if both agree."""
+    if f.default_s is None or f.tuned_s is None or f.default_s > FAR * _due_s(f):
+        return ""
+    saved, whole = _due_s(f) - f.tuned_s, f.default_s - f.tuned_s
+    if abs(saved - whole) <= MISFIT * f.default_s:
+        return ""
+    models = f"gained {seconds_text(whole)}" if whole >= 0.0 else f"lost {seconds_text(-whole)}"
+    return (
+        f" By their times alone the winners save {seconds_text(saved)} together; the model {models}: inside "
+        "it a kernel finds other data in the caches, and it was timed at another time."
+    )
+
+
+def _due_s(f: Figures) -> float:
+    """The untuned model's seconds, if it takes as long as the tuned one plus what the winners save."""
+    known = [t for t in f.tasks if t.before_s is not None]
+    return (f.tuned_s or 0.0) + sum(max(0.0, (t.before_s or 0.0) - (t.after_s or 0.0)) for t in known)
+
+
 def _why(f: Figures) -> Finding:
     question = "Why the winner wins"
     whole = ""
     if f.default_s is not None and f.tuned_s is not None:
         times = f"{seconds_text(f.default_s)} untuned, {seconds_text(f.tuned_s)} tuned"
-        whole = f" The whole model: {times}, {whole_gain(f)}."
+        whole = f" The whole model: {times}, {whole_gain(f)}.{together(f)}"
     task = best_saved(f)
     if task is None or task.result is None:
         if not any(t.result for t in f.tasks):
@@ -277,9 +318,10 @@ def why(t: TaskFigures) -> str:
     other = [r for r in t.reasons if r not in needed]
     sentences = []
     if needed:
-        sentences.append(f"By the search's times it needs {_listed([_need(r) for r in needed[:2]])}.")
+        parts = _listed([f"{short(r.what)} {r.winner} ({_otherwise(t, r)})" for r in needed[:2]])
+        sentences.append(f"By the search's times it needs {parts}.")
     elif len(other) == 1:
-        sentences.append(_only(other[0]))
+        sentences.append(_only(t, other[0]))
     elif other:
         mild = [f"{short(r.what)} {r.winner} instead of {r.default}" for r in other[:3]]
         sentences.append(f"No single decision explains it; it has {_listed(mild)}.")
@@ -304,21 +346,25 @@ def _rival(t: TaskFigures) -> str:
     return f"Next {where} came trial {r.trial} ({r.made_by}), {r.ratio:.3f} times as long ({bounds})."
 
 
-def _need(r: Reason) -> str:
-    return f"{short(r.what)} {r.winner} ({_otherwise(r)})"
-
-
-def _only(r: Reason) -> str:
+def _only(t: TaskFigures, r: Reason) -> str:
     """The only difference between winner and default, as a sentence."""
     said = f"The only difference that the log names is {short(r.what)} {r.winner} instead of {r.default}"
-    return f"{said}; no trial with that worked." if r.ratio is None else f"{said} ({_otherwise(r)})."
+    if r.ratio is None:
+        return f"{said}; no trial with that worked, nor did the default."
+    return f"{said} ({_otherwise(t, r)})."
 
 
-def _otherwise(r: Reason) -> str:
+def _otherwise(t: TaskFigures, r: Reason) -> str:
     """The least time of the trials that agree with the default in one decision."""
     those = "the only trial" if r.trials == 1 else f"the best of {r.trials} trials"
+    those += " of its structure" if of_other_structure(t, r) else " that worked"
     those = f"the default itself, with {r.default}," if r.only_default else f"{those} with {r.default}"
     return f"{those} takes {r.ratio:.2f} times as long"
+
+
+def of_other_structure(t: TaskFigures, r: Reason) -> bool:
+    """Whether the default makes the decision in another structure, so that it is not among the trials."""
+    return r.what != "structure" and any(other.what == "structure" for other in t.reasons)
 
 
 def _words(name: str) -> str:
@@ -360,6 +406,6 @@ def seconds_text(seconds: float | None) -> str:
 
 
 __all__ = [
-    "Finding", "best_saved", "default_won", "explained", "findings", "last_gain", "now_s", "seconds_text",
-    "whole_gain", "why",
+    "Finding", "beaten", "best_saved", "default_won", "explained", "findings", "last_gain", "now_s",
+    "of_other_structure", "seconds_text", "together", "whole_gain", "why",
 ]  # fmt: skip

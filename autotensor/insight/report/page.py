@@ -21,10 +21,13 @@ from autotensor.insight.report.chart_rows import chart_rows
 from autotensor.insight.report.figures import Figures, document
 from autotensor.insight.report.findings import (
     Finding,
+    beaten,
     default_won,
     explained,
     findings,
+    of_other_structure,
     seconds_text,
+    together,
     whole_gain,
     why,
 )
@@ -98,6 +101,9 @@ def page(first: Figures, second: Figures | None = None, pairs: Sequence[Pair] = 
         whole_gain=whole_gain,
         why=why,
         noisy=NOISY,
+        beaten=beaten,
+        together=together,
+        of_other_structure=of_other_structure,
         conditions=CONDITIONS,
         command=repeatable,
     )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import html
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
+from autotensor.base.counted import counted
 from autotensor.base.errors import InputError
 from autotensor.insight.report.figures import Figures
-from autotensor.insight.report.findings import Finding, findings
+from autotensor.insight.report.findings import Finding, findings, seconds_text
 from autotensor.insight.report.page import Pair, page
 
 FRAME_HEIGHT = 900  # pixels, in a notebook
@@ -48,8 +51,10 @@ class Report:
         return len(text)
 
     def __str__(self) -> str:
-        lines = [f"{f.question}: {f.answer}. {f.detail}" for f in self.findings]
-        return "\n".join([f"{self.figures.title}, {self.figures.trials} trials", *lines])
+        if self.against is None:
+            return "\n".join(_lines(self.figures, ""))
+        first, second = _lines(self.figures, "A: "), _lines(self.against, "B: ")
+        return "\n".join([*first, "", *second, "", *_compared(self.pairs)])
 
     def _repr_html_(self) -> str | None:
         """In a notebook: the page in a frame of its own, or the text if the extra is not installed."""
@@ -59,6 +64,24 @@ class Report:
             return None
         style = f"width:100%;height:{FRAME_HEIGHT}px;border:0"
         return f'<iframe srcdoc="{html.escape(text)}" style="{style}"></iframe>'
+
+
+def _lines(f: Figures, letter: str) -> list[str]:
+    """The findings of a run, a line each, below its name."""
+    head = f"{letter}{f.title}, {counted(f.trials, 'trial')}; a trial's number counts all trials of the log"
+    return [head, *(f"{x.question}: {x.answer}. {x.detail}" for x in findings(f))]
+
+
+def _compared(pairs: Sequence[Pair]) -> list[str]:
+    """The tasks that both runs have, a line each, the largest ratio first."""
+    if not pairs:
+        return ["A and B have no task in common."]
+    lines = [
+        f"{p.task}: {seconds_text(p.a_s)}, then {seconds_text(p.b_s)}; B / A {p.ratio:.3f}"
+        f"{f' ({p.lower:.3f} to {p.upper:.3f})' if p.upper < inf else ''}: {p.verdict}"
+        for p in pairs
+    ]
+    return ["Tasks of both, by the fastest trial of the last race, as `autotensor db compare`:", *lines]
 
 
 __all__ = ["Report"]

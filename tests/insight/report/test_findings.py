@@ -11,11 +11,14 @@ from made_up_runs import add_run
 from autotensor import te
 from autotensor.api.log_handle import log
 from autotensor.insight.report.findings import (
+    beaten,
     best_saved,
     explained,
     findings,
     now_s,
+    seconds_text,
     to_gain_s,
+    together,
     whole_gain,
     why,
 )
@@ -156,13 +159,18 @@ def test_the_default_is_not_called_a_trial_of_its_own_decision(both):
     assert "structure tile (the default itself, with nest, takes 1.20 times as long)" in why(
         replace(t, reasons=(need,))
     )
-    assert "(the only trial with nest takes" in why(replace(t, reasons=(replace(need, only_default=False),)))
+    assert "(the only trial that worked with nest takes" in why(
+        replace(t, reasons=(replace(need, only_default=False),))
+    )
     mild = Reason("t0/rows", "8", "4", 1.01, 3)
     only = why(replace(t, reasons=(mild,)))
     assert only.startswith(
-        "The only difference that the log names is rows 8 instead of 4 (the best of 3 trials with 4 takes "
+        "The only difference that the log names is rows 8 instead of 4 (the best of 3 trials that worked "
+        "with 4 takes "
     )
-    assert "no trial with that worked" in why(replace(t, reasons=(replace(mild, ratio=None, trials=0),)))
+    assert "no trial with that worked, nor did the default" in why(
+        replace(t, reasons=(replace(mild, ratio=None, trials=0),))
+    )
     assert why(replace(t, reasons=(mild, mild))).startswith("No single decision explains it")
 
 
@@ -180,3 +188,48 @@ def test_what_is_explained_is_what_the_finding_names(both):
     first, _ = both
     assert explained(first).name == findings(first)[2].answer
     assert findings(first)[2].detail.startswith("Timed alone, its winner, trial ")
+
+
+def test_a_default_of_another_structure_is_not_among_the_trials_of_a_decision(both):
+    first, _ = both
+    t = best_saved(first)
+    structure, rows = Reason("structure", "tile", "nest", 1.01, 2), Reason("t0/rows", "8", "4", 1.2, 1)
+    assert "rows 8 (the only trial of its structure with 4 takes 1.20" in why(
+        replace(t, reasons=(rows, structure))
+    )
+    assert "rows 8 (the only trial that worked with 4 takes 1.20" in why(replace(t, reasons=(rows,)))
+
+
+def test_a_task_that_beat_its_bound_is_named(both):
+    first, _ = both
+    t, *others = (bounded(t, 1e-9) for t in first.tasks)
+    assert beaten(replace(first, tasks=(t, *others))) == ""
+    f = replace(first, tasks=(bounded(t, 2.0 * t.result.default_s), *others))
+    assert beaten(f).startswith(f" {t.name} took less than its bound, which is an estimate: ")
+    assert findings(f)[0].detail.endswith(beaten(f))
+    every = tuple(bounded(t, 2.0 * t.result.default_s) for t in first.tasks)
+    assert " took less than their bounds, " in beaten(replace(first, tasks=every))
+
+
+def test_where_the_tasks_do_not_add_up_to_the_model_a_sentence_says_so(both):
+    first, _ = both
+    saved = sum(max(0.0, t.before_s - t.after_s) for t in first.tasks)
+    equal = replace(first, default_s=first.tuned_s + saved)
+    assert together(equal) == ""
+    assert together(replace(first, default_s=None)) == ""
+    more = replace(first, default_s=1.5 * (first.tuned_s + saved))
+    gained = seconds_text(more.default_s - more.tuned_s)
+    assert f"the winners save {seconds_text(saved)} together; the model gained {gained}:" in together(more)
+    assert findings(more)[2].detail.endswith(together(more))
+    assert "together; the model lost " in together(replace(first, default_s=0.5 * first.tuned_s))
+
+
+def test_a_run_without_trials_had_no_right_answers(both):
+    """For example because every task crashed before its first trial."""
+    first, _ = both
+    none = tuple(replace(t, history=replace(t.history, points=())) for t in first.tasks)
+    f = replace(first, tasks=none, failures=(), stopped="the child died by SIGSEGV")
+    failed = findings(f)[1]
+    assert failed.answer == "there are no trials"
+    assert failed.detail == "Nothing was measured in this run: it ended because the child died by SIGSEGV."
+    assert "it has not ended" in findings(replace(f, stopped=""))[1].detail

@@ -16,8 +16,9 @@ from against_sql import assert_of_the_log
 from cli_tools import cli
 
 from autotensor.api.log_handle import log
-from autotensor.insight.report.findings import findings
+from autotensor.insight.report.findings import default_won, findings
 from autotensor.insight.report.page import page
+from autotensor.insight.report.task_figures import Reason
 
 MOST = 3 << 20  # bytes
 EXTRA = ("altair", "vl_convert", "jinja2")
@@ -127,7 +128,8 @@ def test_rows_say_what_was_raced_and_where_the_default_won(two_runs, written):
     with log(str(two_runs)) as handle:
         f = handle.report().figures
     assert ">not raced<" not in page(f)
-    first, *others = f.tasks
+    first, *others = sorted(f.tasks, key=default_won)  # a task whose default lost comes first
+    assert not default_won(first)
     won = replace(first.result, winner=first.result.default, ratio=1.0, lower=1.0, upper=1.0, raced="")
     text = page(replace(f, tasks=(replace(first, result=won), *others)))
     assert text.count(">not raced<") == 1
@@ -189,3 +191,43 @@ def test_json_is_the_figures_and_writes_nothing(two_runs, tmp_path, monkeypatch,
     said = cli("report", "--db", two_runs, "--json")
     assert_of_the_log(json.loads(said.out)[0], ask)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_text_of_two_runs_tells_of_both_and_compares_them(two_runs):
+    with log(str(two_runs)) as handle:
+        keys = [r.key for r in handle.runs(model="mlp")]
+        report, alone = handle.report(*keys), handle.report(keys[0])
+    text = str(report).splitlines()
+    heads = [line for line in text if line.startswith(("A: ", "B: "))]
+    assert [h.partition(";")[0] for h in heads] == [
+        f"{letter}: mlp, {f.trials} trials" for letter, f in (("A", report.figures), ("B", report.against))
+    ]
+    assert sum(line.startswith("Why the winner wins: ") for line in text) == 2
+    shown = [line for line in text if "; B / A " in line]
+    assert len(shown) == len(report.pairs) > 0
+    assert all(line.endswith(f": {p.verdict}") for line, p in zip(shown, report.pairs, strict=True))
+    assert "A and B have no task in common." in str(replace(report, pairs=()))
+    assert not [line for line in str(alone).splitlines() if line.startswith(("A: ", "B: "))]
+
+
+def test_a_run_is_repeated_from_a_checkout(two_runs, written):
+    with log(str(two_runs)) as handle:
+        f = handle.report().figures
+    o = f.origins[0]
+    unknown = page(replace(f, origins=(replace(o, commit="", version="0.1.0"),)))
+    known = page(replace(f, origins=(replace(o, commit="1f0c"),)))
+    assert "<pre># version 0.1.0; the log does not know the commit\npip install .\n" in unknown
+    assert "<pre>git checkout 1f0c" in known
+    assert "\npip install .\n" in known
+    assert "autotensor==" not in unknown + known
+
+
+def test_a_decision_of_another_structure_is_not_called_untried(two_runs, written):
+    with log(str(two_runs)) as handle:
+        f = handle.report().figures
+    structure, rows = Reason("structure", "tile", "nest", 1.2, 2), Reason("t0/rows", "8", "4", None, 0)
+    t = f.tasks[0]
+    text = page(replace(f, tasks=(replace(t, reasons=(structure, rows)),)))
+    assert "only the default, of another structure" in text
+    assert "0 of the structure" in text
+    assert "none worked" in page(replace(f, tasks=(replace(t, reasons=(rows,)),)))
