@@ -8,7 +8,8 @@
 
 A dot instruction adds groups of four terms. Three channels do not fill a group, but nine neighbours of a line
 fill two groups and a part of a third. The terms after these nine are products with v - v = 0. Sums of
-integers are the same in any order.
+integers are the same in any order. In bfloat16, groups have two terms, and a product of an infinite number
+and zero is NaN.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from autotensor.te.tensor import AxisKind
 from schedules.algorithms.narrow_products import Factor, factors
 
 NAME = "joined_window"
-GROUP = 4  # terms that an instruction adds
+GROUPS = {1: 4, 2: 2}  # bytes of an element → terms that an instruction adds
 MOST = 16  # channels; with more, groups of channels alone leave few channels over (chosen, 2026-11)
 
 
@@ -44,7 +45,8 @@ def joined_window(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
         return None
     (x, w), (column, channel) = found, axes
     depth = column.extent * channel.extent
-    whole = ceil(depth / GROUP) * GROUP
+    group = GROUPS[x.load.dtype.bytes]
+    whole = ceil(depth / group) * group
     together = (column.var, channel.var)
     walked = [w.load.indices.count(v) for v in together]
     if walked != [1, 1] or (whole > depth and not isinstance(w.zero, Const)):
@@ -73,7 +75,7 @@ def _axes(op: StageOp, data: Load) -> tuple[IterDef, IterDef] | None:
     columns = [a for a in op.reduce_axes if a.var in walked]
     if channel is None or places is None or len(columns) != 1 or columns[0].extent == 1:
         return None
-    few = channel.extent % GROUP and channel.extent <= MOST
+    few = channel.extent % GROUPS[data.dtype.bytes] and channel.extent <= MOST
     in_lines = channel.extent == data.buffer.shape[-1] and places.coefficient(columns[0].var) == 1
     apart = columns[0] is not channel and not any({columns[0].var, last} & free_vars(i) for i in above)
     return (columns[0], channel) if few and in_lines and apart else None

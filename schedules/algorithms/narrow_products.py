@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
-from autotensor.base.dtype import DType, int8, int16, int32, uint8
+from autotensor.base.dtype import DType, bfloat16, float32, int8, int16, int32, uint8
 from autotensor.ir.expr import Binary, Cast, Const, Expr, Load, Op, cast, const
 from autotensor.ir.visit import free_vars
 from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
@@ -44,17 +44,15 @@ class Factor:
 
     @property
     def value(self) -> Expr:
-        """The factor as an expression of int32."""
-        whole = cast(int32, self.load)
-        return whole if self.zero == const(0, int32) else whole - self.zero
+        """The factor as an expression of the sum's type."""
+        whole = cast(self.zero.dtype, self.load)
+        return whole if self.zero == const(0, whole.dtype) else whole - self.zero
 
 
 def factors(op: StageOp) -> tuple[Factor, Factor] | None:
     """First the factor that does not depend on the last axis, then the factor that does; None for other
     sums."""
     if op.combiner is None or op.combiner.name != "sum" or len(op.bodies) != 1 or not op.axes:
-        return None
-    if op.buffers[0].dtype != int32:
         return None
     match op.bodies[0]:
         case Binary(Op.MUL, a, b):
@@ -69,7 +67,10 @@ def factors(op: StageOp) -> tuple[Factor, Factor] | None:
 
 
 def factor(op: StageOp, e: Expr) -> Factor | None:
+    """A byte less its zero point, in int32, or a bfloat16 in float32."""
     match e:
+        case Cast(_, Load(_, _, None) as half) if (half.dtype, e.dtype) == (bfloat16, float32):
+            return Factor(half, const(0.0, float32))
         case Binary(Op.SUB, a, zero):
             pass
         case Binary(Op.ADD, a, Const(value, t)):
@@ -88,7 +89,7 @@ def narrow_products(state: State, stage: Stage, wide: bool = False) -> tuple[Sta
     plain."""
     op, names = stage.op, set(state.names)
     found = factors(op)
-    if found is None:
+    if found is None or op.buffers[0].dtype != int32:
         return None
     a, w = found
     made: list[StageOp] = []

@@ -20,9 +20,10 @@ from autotensor.graph.rules.kept_layers import kept_layers
 from autotensor.graph.storage import storage
 from autotensor.graph.weights import CONVOLUTIONS
 from autotensor.operators import Kind
+from autotensor.operators.operator_helpers import per_axis
 
 ROWS = 4  # a product with at least this many rows of results is worth it (chosen, 2026-11)
-# fewest terms of a product's sums, and fewest columns of its weights (chosen, 2026-11)
+# fewest neighbouring terms of a product's sums, and fewest columns of its weights (chosen, 2026-11)
 DEPTH, COLUMNS = 16, 16
 
 
@@ -75,7 +76,15 @@ def is_product(node: Apply) -> bool:
         rows = prod(node.shape[:-1])
     else:
         return False
-    return rows >= ROWS and w.shape[1] >= DEPTH and w.shape[0] >= COLUMNS
+    return rows >= ROWS and _depth(node, w.shape) >= DEPTH and w.shape[0] >= COLUMNS
+
+
+def _depth(node: Apply, weights: tuple[int, ...]) -> int:
+    """Terms that are neighbours in memory: channels, or without dilation those of a window's line."""
+    if node.op not in CONVOLUTIONS:
+        return weights[1]
+    steps = per_axis("conv", "dilation", node.attr("dilation"), len(weights) - 2)
+    return weights[1] * (weights[-1] if steps[-1] == 1 else 1)
 
 
 def _half(x: GraphNode, made: dict[GraphNode, GraphNode], half: dict[GraphNode, GraphNode]) -> GraphNode:

@@ -82,6 +82,8 @@ def test_what_products_read_is_stored_in_16_bits_by_who_makes_it() -> None:
         lambda x: ops.dense(x, drawn(64, 32)),  # its rows are few
         lambda x: ops.dense(ops.reshape(x, (6, 16)), drawn(8, 16)),  # and here its columns
         lambda x: ops.matmul(x, ops.transpose(x)),  # no weights
+        lambda x: ops.conv2d(ops.reshape(x, (1, 3, 8, 4)), drawn(16, 3, 3, 3)),  # nine terms in a line
+        lambda x: ops.conv2d(ops.reshape(x, (1, 3, 2, 16)), drawn(16, 3, 1, 7), dilation=2),
         lambda x: ops.conv2d(ops.reshape(x, (1, 8, 4, 3)), drawn(8, 1, 3, 3), groups=8, padding=1),
     ],
 )
@@ -89,6 +91,16 @@ def test_other_products_stay(y: Any) -> None:
     x = input((3, 32))
     graph = optimize(Graph(x, y(x)))
     assert in_bfloat16(graph).outputs == graph.outputs
+
+
+def test_colours_of_an_image_are_read_in_16_bits() -> None:
+    """The 7 columns of 3 colours are neighbours in memory, and enough terms."""
+    graph = in_bfloat16(
+        optimize(Graph(x := input((1, 3, 9, 9)), ops.conv2d(x, drawn(16, 3, 7, 7), padding=3)))
+    )
+    (kernel,) = (g.workload for g in partition(graph) if "conv2d" in g.name)
+    assert {str(b.dtype) for b in kernel.dag.inputs} == {"bfloat16"}
+    assert "tdpbf16ps" in str(default_trace(kernel.dag, parse("llvm -mcpu=sapphirerapids -threads=1")))
 
 
 def test_a_result_that_the_caller_gets_is_not_rounded() -> None:

@@ -21,6 +21,7 @@ from schedules.algorithms.joined_window import NAME
 from schedules.generate import default_trace, generate
 
 TARGETS = ("sapphirerapids", "haswell")
+HALF = ("bfloat16", "bfloat16")
 # rows and columns, channels in and out, window, stride, dilation, border, zero points of data and weights
 LAYERS = [
     (9, 3, 20, 3, 2, 1, 1, 7, 0),  # nine terms and three that are none
@@ -47,7 +48,10 @@ def convolution(
     c, kh, kw = (te.reduce_axis(n, name=name) for n, name in ((ci, "c"), (k, "kh"), (k, "kw")))
 
     def term(y, x, o):
-        data = P[y * stride + kh * dilation, x * stride + kw * dilation, c].astype("int32") - zero
+        data = P[y * stride + kh * dilation, x * stride + kw * dilation, c]
+        if types == HALF:
+            return te.sum(data.astype("float32") * W[o, c, kh, kw].astype("float32"), axis=[c, kh, kw])
+        data = data.astype("int32") - zero
         less = w_zero if Z is None else Z[o]
         return te.sum(data * (W[o, c, kh, kw].astype("int32") - less), axis=[c, kh, kw])
 
@@ -87,6 +91,26 @@ def test_they_are_exact_and_have_dots(layer, types, target) -> None:
         program = lower(trace.replay(dag), target)
         assert any(collect(f.body, Dot) for f in program.run)
         assert np.array_equal(interpreted(dag, program, inputs, 2)["C"], want)
+
+
+@pytest.mark.parametrize(
+    ("layer", "joined"),
+    [
+        ((15, 3, 20, 7, 2, 1, 3, 0, 0), True),  # 21 terms and one that is none
+        ((22, 1, 16, 7, 1, 1, 0, 0, 0), True),
+        ((8, 2, 16, 4, 1, 1, 0, 0, 0), False),  # channels fill groups of two
+    ],
+)
+def test_windows_in_bfloat16(layer, joined: bool) -> None:
+    dag, rng = convolution(*layer, HALF), np.random.default_rng(3)
+    inputs = {b.name: rng.integers(-8, 9, b.shape).astype(b.dtype.numpy) for b in dag.inputs}
+    whole = {name: a.astype("i1") for name, a in inputs.items()}
+    for options, wanted_here in (("", joined), ("-numerics=strict", False)):
+        target = parse(f"llvm -mcpu=sapphirerapids -threads=1 {options}")
+        trace = default_trace(dag, target)
+        assert (f'"{NAME}"' in str(trace)) == wanted_here
+        program = lower(trace.replay(dag), target)
+        assert np.array_equal(interpreted(dag, program, inputs, 1)["C"], wanted(whole, *layer))
 
 
 @pytest.mark.parametrize(
