@@ -92,6 +92,7 @@ def document(report: Report) -> dict[str, Any]:
         "complaints": list(report.complaints),
         "script": None if report.script is None else str(report.script),
         "seconds": report.seconds,
+        "distances": [asdict(d) for d in report.distances],
         "kernels": [asdict(k) for k in report.kernels],
     }
 
@@ -101,6 +102,8 @@ def print_report(report: Report) -> None:
     heads = ("", "kernel", "error/allowed", *(["from float64"] if drifts else []), "verdict")
     table(heads, [_row(k, drifts) for k in report.kernels])
     say()
+    for distance in report.distances:
+        say(str(distance))
     first = report.first
     if first is None and not report.complaints:
         say(

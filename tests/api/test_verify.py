@@ -16,6 +16,7 @@ from runtime import runtime_kernels
 
 import autotensor as at
 from autotensor import te
+from autotensor.api.verifying.distances import distances
 from autotensor.api.verifying.verify import check
 from autotensor.base.errors import ArtifactError, InputError
 from autotensor.models import MODELS
@@ -185,3 +186,65 @@ def test_planted_kernels_of_large_models_are_named_within_a_minute(name, places,
     print(f"{plan.tasks[task]}: {seconds:.1f} s of CPU, {time.monotonic() - watch:.1f} s: {report}")
     assert [k.number for k in report.kernels if not k.is_right][:1] == [first], str(report)
     assert seconds < 60
+
+
+# -- distances of results ------------------------------------------------------------------------------------
+
+NAN, INF = float("nan"), float("inf")
+
+
+def distance(ours, theirs):
+    (found,) = distances(["y"], [np.asarray(ours)], "float64", [np.asarray(theirs)])
+    return found
+
+
+def test_the_farthest_element_is_named():
+    found = distance(np.float32([[1, 2], [3, 4.5]]), [[1, 2.25], [3, 4]])
+    assert (found.absolute, found.relative, found.at) == (0.5, 0.125, (1, 1))
+    assert str(found) == (
+        "Result 'y' differs from that of float64 by at most 0.5 (0.12 of its largest element), at [1, 1]: "
+        "4.5 here, 4 there."
+    )
+
+
+def test_equal_results_are_said_to_be_equal():
+    found = distance([1, INF, NAN], [1, INF, NAN])
+    assert (found.absolute, found.relative) == (0, 0)
+    assert str(found) == "Result 'y' equals that of float64."
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "at"), [([0, NAN], [0, 1], (1,)), ([INF, 0], [1, 0], (0,)), ([INF], [-INF], (0,))]
+)
+def test_what_is_no_number_is_infinitely_far(ours, theirs, at):
+    found = distance(np.float32(ours), theirs)
+    assert (found.absolute, found.at) == (INF, at)
+
+
+def test_integers_truth_values_and_zeros():
+    assert distance(np.uint8([250, 3]), np.uint8([255, 3])).absolute == 5
+    assert distance([True], [False]).absolute == 1
+    assert distance(np.float32([0.5]), [0.0]).relative == INF
+
+
+def test_results_without_elements_or_of_another_shape_have_none():
+    assert distances(["y"], [np.zeros((0, 3))], "float64", [np.zeros((0, 3))]) == []
+    assert distances(["y"], [np.zeros(3)], "onnxruntime", [np.zeros(4)]) == []
+
+
+def test_verify_gives_the_distance_of_each_result():
+    x = at.input((2, 8), name="x")
+    graph = at.Graph((x,), (at.ops.softmax(x), at.ops.exp(x)), "two")
+    array = np.random.default_rng(0).standard_normal((2, 8)).astype(np.float32)
+    report = at.verify(graph, against="float64", inputs=[array])
+    exact = np.exp(array.astype(np.float64))
+    soft, exp = report.distances
+    results = at.compile_model(graph)(array)
+    for found, mine, other in zip(
+        (soft, exp), results, (exact / exact.sum(1, keepdims=True), exact), strict=True
+    ):
+        apart = np.abs(mine - other)
+        assert found.reference == "float64"
+        np.testing.assert_allclose(found.absolute, apart.max(), rtol=1e-3)
+        np.testing.assert_allclose(found.absolute, apart[found.at], rtol=1e-3)
+    assert at.verify(graph, inputs=[array]).distances == ()

@@ -362,6 +362,12 @@ def test_verify_beside_a_file_that_computes_something_else():
     assert re.match(r"result 'y' differs from onnx.*'s result for other.onnx: ", document["complaints"][0])
     said = cli("verify", "layer.atm", "--against", "other.onnx")
     assert "\nWrong: result 'y' differs from onnx" in said.out
+    assert "\nResult 'y' differs from that of onnx" in said.out
+    own, other = document["distances"]
+    assert own["reference"] == "float64"
+    assert own["absolute"] < 1e-5
+    assert other["reference"].startswith("onnx")
+    assert other["absolute"] == abs(other["ours"] - other["theirs"]) > 0
     wide = [helper.make_node("Transpose", ["w"], ["y"])]
     written("wide.onnx", [2, 4], wide)
     said = cli("verify", "layer.atm", "--against", "wide.onnx", "--json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import planting
@@ -29,6 +30,9 @@ def test_a_right_model():
     lines = said.out.splitlines()
     assert lines[0].split() == ["kernel", "error/allowed", "from", "float64", "verdict"]
     assert lines[2].split()[-1] == "right"
+    assert re.match(
+        r"Result '\w+' differs from that of float64 by at most .* at \[0, \d\]: .* there\.", lines[-2]
+    )
     assert lines[-1].startswith("All 3 kernels are right, and the model as a whole (")
     assert not Path("wrong_kernel.py").exists()
 

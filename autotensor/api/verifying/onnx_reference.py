@@ -38,11 +38,11 @@ def onnx_results(path: str | Path, arrays: Sequence[Array]) -> tuple[str, list[A
 __all__ = ["onnx_results"]
 
 
-def beside_onnx(run: Run, path: str | Path, arrays: Sequence[Array], whole: Any) -> list[str]:
+def beside_onnx(
+    run: Run, path: str | Path, who: str, theirs: Sequence[Array], ours: Sequence[Array]
+) -> list[str]:
     """Differences from another program's results for the ONNX file."""
     assert run.wide is not None
-    who, theirs = onnx_results(path, arrays)
-    ours = whole if isinstance(whole, tuple) else (whole,)
     found = []
     places = [(n, a) for n, a in enumerate(run.artifact.args) if a.role == "output"]
     if len(theirs) != len(places):

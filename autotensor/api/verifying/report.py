@@ -26,6 +26,28 @@ class KernelCheck:
 
 
 @dataclass(frozen=True, slots=True)
+class Distance:
+    """How far a result of the model is from the reference's, at the element where it is farthest."""
+
+    result: str
+    reference: str  # "float64", "onnxruntime", …
+    absolute: float  # infinite if one of the two is not a number
+    relative: float  # the same as a share of the reference's largest element
+    at: tuple[int, ...]
+    ours: float
+    theirs: float
+
+    def __str__(self) -> str:
+        if self.absolute == 0:
+            return f"Result {self.result!r} equals that of {self.reference}."
+        return (
+            f"Result {self.result!r} differs from that of {self.reference} by at most {self.absolute:.2g} "
+            f"({self.relative:.2g} of its largest element), at {list(self.at)}: {self.ours:.9g} here, "
+            f"{self.theirs:.9g} there."
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """All kernels of a model, and the model as a whole."""
 
@@ -34,6 +56,7 @@ class Report:
     complaints: tuple[str, ...]  # about the whole, not about one kernel
     seconds: float
     script: Path | None = None  # a script that shows the first wrong kernel
+    distances: tuple[Distance, ...] = ()  # of the model's results from each reference of `against`
 
     @property
     def first(self) -> KernelCheck | None:

@@ -13,8 +13,9 @@ import numpy as np
 from autotensor.api.log import Log, open_existing
 from autotensor.api.models import ModelPlan, as_graph, link_model, plan_model, resolved
 from autotensor.api.verifying.checked_kernels import as_model
+from autotensor.api.verifying.distances import distances
 from autotensor.api.verifying.failing_case import write_case
-from autotensor.api.verifying.onnx_reference import beside_onnx
+from autotensor.api.verifying.onnx_reference import beside_onnx, onnx_results
 from autotensor.api.verifying.report import Report
 from autotensor.api.verifying.run import Run
 from autotensor.base.errors import ArtifactError, InputError
@@ -146,8 +147,17 @@ def check(
     checks = run.checks()
     first = next((c for c in checks if not c.is_right), None)
     complaints = [] if first is not None else run.as_a_whole(whole)
-    if onnx is not None and first is None:
-        complaints += beside_onnx(run, onnx, arrays, whole)
+    ours = whole if isinstance(whole, tuple) else (whole,)
+    places = [(n, a) for n, a in enumerate(artifact.args) if a.role == "output"]
+    names = [spec.name for _, spec in places]
+    far = []
+    if run.wide is not None:
+        far += distances(names, ours, "float64", [run.wide.view(spec, (n, 0)) for n, spec in places])
+    if onnx is not None:
+        who, theirs = onnx_results(onnx, arrays)
+        far += distances(names, ours, who, theirs)
+        if first is None:
+            complaints += beside_onnx(run, onnx, who, theirs, ours)
     if first is not None and script is not None and run.case is not None:
         write_case(script, run.case, first.complaint, module.threads)
     return Report(
@@ -156,6 +166,7 @@ def check(
         tuple(complaints),
         time.monotonic() - began,
         script if first is not None and run.case is not None else None,
+        tuple(far),
     )
 
 
