@@ -178,7 +178,7 @@ class _Loop:
             for run in sorted(self.runs, key=Course.expected_s, reverse=True):
                 self._race(run)
         self.journal.end(reason)
-        reports = tuple(self._report(r) for r in self.runs)
+        reports = tuple(self._report(r, reason) for r in self.runs)
         elapsed = time.monotonic() - self.started
         return TuneReport(reports, self.trials, reused, elapsed, reason, self.watch.seconds)
 
@@ -428,7 +428,8 @@ class _Loop:
         ):
             run.ended = FINISHED_BEFORE  # the same rules have finished the task; new rates do not reopen it
 
-    def _report(self, run: Course) -> TaskReport:
+    def _report(self, run: Course, end: str) -> TaskReport:
+        """The report of a task; `end` is the reason why the whole run ended."""
         best = run.tuner.best_seconds
         best_s = best if best < float("inf") else None
         best_candidate, default_s = run.tuner.best, run.default_s
@@ -436,7 +437,7 @@ class _Loop:
             winner = run.final.winner
             best_s, default_s = run.final.seconds, run.final.default_s
             best_candidate = run.tuner.candidate(winner.sketch_hash, decisions_of(winner), winner.made_by)
-        reason = self._reason(run) or (LATE if self._trials_left() > 0 else "the budget ended")
+        reason = self._reason(run) or ("the budget ended" if end == SPENT else end)
         raced = run.final is not None
         if reason == NEAR_LIMIT and (best_s is None or best_s > CLOSE * run.bound_s):
             reason = RACED_SLOWER

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from autotensor.base import log
 from autotensor.cli.main import VERBS
 from autotensor.cli.output import layout
-from autotensor.cli.tune_report import print_report, times
+from autotensor.cli.tune_report import print_report
 from autotensor.insight.progress import Progress
 from autotensor.insight.text_width import fold
 
@@ -140,19 +140,6 @@ def test_the_report_of_a_busy_machine_compares_no_times(capsys: pytest.CaptureFi
     said = capsys.readouterr().out
     assert "the tasks add up to less" not in said
     assert "Note: other programs used 1.6 cores meanwhile," in said
-
-
-def test_times_of_a_race_are_not_taken_for_those_of_the_search() -> None:
-    raced, alone = ({"raced": r, "share_of_peak": None} for r in (True, False))
-    assert "the winner, timed side by side in the task's final race. The fastest trials" in times((raced,))
-    assert "(without a race, of the search: 2 tasks)" in times((raced, alone, alone))
-    assert "the winner, of the search. The fastest trials" in times((alone,))
-
-
-def test_a_rate_above_the_peak_is_explained() -> None:
-    below, above = ({"raced": True, "share_of_peak": s} for s in (0.99, 1.37))
-    assert "Above 100 % of peak: the method has fewer operations" in times((below, above))
-    assert "peak" not in times((below,))
 
 
 def on_a_terminal(program: str, folder: Path, **environment: str) -> str:

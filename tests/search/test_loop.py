@@ -76,6 +76,7 @@ def test_stopping() -> None:
     report = run([PRODUCT], 500, measurer=measurer, stopped=lambda: next(asked) >= 3, patience=False)
     assert report.reason == "it was stopped"
     assert report.trials == 24
+    assert {t.reason for t in report.tasks} == {"it was stopped"}  # not the deadline, which it does not have
     assert measurer.races == []  # who stops it wants to go home
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from autotensor.base.target import Target
     from autotensor.cli.interrupts import Interrupts
     from autotensor.search.options import TuneOptions
+    from autotensor.search.report import TuneReport
 
 app = new_app()
 LEAST_TIME = "1m"  # enough for some trials of the largest built-in model
@@ -200,10 +201,20 @@ def tune(
         raise typer.Exit(stop.code)
     if report.tuning.reason == LATE and not report.tuning.trials:
         tell(
-            f"Nothing was measured: the deadline of {search.deadline} came before the first trial. {path} "
-            f"has the schedules that were known before; give more time, e.g. --deadline {LEAST_TIME}."
+            f"Nothing was measured: {why_nothing(report.tuning, options.limit_s or 0.0)}. {path} has the schedules that were "
+            f"known before; give more time, e.g. --deadline {LEAST_TIME}."
         )
         raise typer.Exit(NOTHING)
+
+
+def why_nothing(report: TuneReport, deadline_s: float) -> str:
+    """Why a run has no trials: its deadline, and the tasks that could not be measured at all."""
+    from autotensor.search.effort import COVERED
+    from autotensor.search.report import LATE
+
+    broken = [f"{t.task.label}: {t.reason}" for t in report.tasks if t.reason not in (LATE, COVERED)]
+    late = f"the deadline of {deadline_s:g}s came before the first trial"
+    return "; ".join([*broken, f"for the other tasks, {late}"]) if broken else late
 
 
 def _usable_target(machine: NumericMachine, lock: Path | None) -> Target:

@@ -1,0 +1,35 @@
+"""The sentences of `autotensor tune` at its end: where its times come from, and why nothing was measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cli_tools import mlp_plan
+
+from autotensor.cli.tune_report import times
+from autotensor.cli.verbs.tune import why_nothing
+from autotensor.search.report import LATE, TaskReport, TuneReport
+
+
+def test_times_of_a_race_are_not_taken_for_those_of_the_search() -> None:
+    raced, alone = ({"raced": r, "share_of_peak": None} for r in (True, False))
+    assert "the winner, timed side by side in the task's final race. The fastest trials" in times((raced,))
+    assert "(without a race, of the search: 2 tasks)" in times((raced, alone, alone))
+    assert "the winner, of the search. The fastest trials" in times((alone,))
+
+
+def test_a_rate_above_the_peak_is_explained() -> None:
+    below, above = ({"raced": True, "share_of_peak": s} for s in (0.99, 1.37))
+    assert "Above 100 % of peak: the method has fewer operations" in times((below, above))
+    assert "peak" not in times((below,))
+
+
+def test_a_task_that_crashed_is_not_blamed_on_the_deadline() -> None:
+    tasks = mlp_plan().search_tasks()
+    rows = [TaskReport(t, None, None, None, 0, 0, LATE) for t in tasks]
+    late = "the deadline of 5s came before the first trial"
+    assert why_nothing(TuneReport(tuple(rows), 0, 0, 0.0, LATE), 5.0) == late
+    rows[0] = replace(rows[0], reason="its reference died by SIGSEGV")
+    assert why_nothing(TuneReport(tuple(rows), 0, 0, 0.0, LATE), 5.0) == (
+        f"{tasks[0].label}: its reference died by SIGSEGV; for the other tasks, {late}"
+    )
