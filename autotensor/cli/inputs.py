@@ -71,7 +71,7 @@ def build_graph(model: str, source: Source = PLAIN) -> Graph | GraphFamily:
         _refuse_file(model)
     weights = None if source.weights is None else load_weights(source.weights)
     return over_shapes(
-        model, {"batch": source.batch}, lambda sizes: MODELS.get(model).build(**sizes, weights=weights)
+        model, {"batch": source.batch_size}, lambda sizes: MODELS.get(model).build(**sizes, weights=weights)
     )
 
 
@@ -114,8 +114,8 @@ def warn_of_weights(meta: Mapping[str, Any]) -> str:
 
 def place_of(out: Path | None, graph: Graph | GraphFamily, source: Source) -> Path:
     """The file for a compiled model: `--out`, or the model's name. Raises InputError for a bad place."""
-    one = source.batch == 1 or not isinstance(source.batch, int)
-    path = out or Path(f"{graph.name}.atm" if one else f"{graph.name}_b{source.batch}.atm")
+    one = source.batch_size == 1 or not isinstance(source.batch_size, int)
+    path = out or Path(f"{graph.name}.atm" if one else f"{graph.name}_b{source.batch_size}.atm")
     if is_onnx(path.name):
         raise InputError(f"{path} would be taken for an ONNX model.", fix=f"Name it {path.stem}.atm.")
     if is_exported(path.name):
@@ -255,14 +255,18 @@ def compile_known(plan: ModelPlan, log: Log, prepared: bool = False) -> Known:
     return Known(artifact, found)
 
 
+def check_unshaped(name: str, source: Source) -> None:
+    """Raises InputError for options that choose the shapes of a call, where nothing is called."""
+    if source.batch is not None or source.shape:
+        raise InputError(f"{name} is compiled: --batch and --shape have no effect on it.")
+
+
 def check_compiled(name: str, source: Source, machine: Machine) -> None:
     """Raises InputError for options that have no effect on a compiled file."""
     if source.fixed:
         raise InputError(f"{name} is compiled: --input has no effect on it.")
-    if source.weights is not None or machine.target is not None or source.batch != 1 or source.shape:
-        raise InputError(
-            f"{name} is compiled: --weights, --target, --batch and --shape have no effect on it."
-        )
+    if source.weights is not None or machine.target is not None:
+        raise InputError(f"{name} is compiled: --weights and --target have no effect on it.")
 
 
 def open_module(
@@ -295,8 +299,8 @@ def open_module(
     return open_artifact(known.artifact, threads=chosen.num_cores)
 
 
-def sample_arrays(module: Function | InParts, seed: int = 0) -> list[Array]:
-    """Random arrays for a call's arguments."""
+def sample_arrays(module: Function | InParts, args: Sequence[ArgSpec], seed: int = 0) -> list[Array]:
+    """Random arrays for these arguments of a call."""
     if not isinstance(module, Function):
-        return list(sample_inputs(module.args, lambda _: None, seed))  # only a run finds indices
-    return list(sample_inputs(module.args, module.artifact.index_range, seed))
+        return list(sample_inputs(args, lambda _: None, seed))  # only a run finds indices
+    return list(sample_inputs(args, module.artifact.index_range, seed))

@@ -118,7 +118,11 @@ def _batch(given: str | int) -> Any:
 Batch = Annotated[
     Any,
     typer.Option(
-        "--batch", parser=_batch, metavar="N|N..M", help="Images (or rows) at once; 1..8: any number of them."
+        "--batch",
+        parser=_batch,
+        metavar="N|N..M",
+        help="Images (or rows) at once; 1..8: any number of them. "
+        "Default: 1. Of a compiled file with such a range: the number for this call.",
     ),
 ]
 Shapes = Annotated[
@@ -127,7 +131,8 @@ Shapes = Annotated[
         "--shape",
         metavar="NAME=N[xN..]",
         help="Shape of an .onnx or .pt2 input, or size of an open dimension. N may be a range, from which "
-        "each call chooses: batch=1..8, x=n:1..8x3x224x224.",
+        "each call chooses: batch=1..8, x=n:1..8x3x224x224. Of a compiled file with such ranges: the extents "
+        "of this call.",
     ),
 ]
 Inputs = Annotated[
@@ -155,8 +160,13 @@ class Source:
     """Options with which the graph of MODEL is built."""
 
     weights: Weights = None
-    batch: Batch = 1
+    batch: Batch = None
     shape: Shapes = None
+
+    @property
+    def batch_size(self) -> Any:
+        """The batch of a model that is compiled: a number, or the te.var of a range."""
+        return 1 if self.batch is None else self.batch
 
     @property
     def fixed(self) -> Sequence[str]:

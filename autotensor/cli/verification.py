@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from autotensor.api.log import open_existing
 from autotensor.api.models import ModelPlan, plan_model
 from autotensor.api.verifying.report import KernelCheck, Report
-from autotensor.api.verifying.verify import check, loaded
+from autotensor.api.verifying.verify import check, refuse_devices
 from autotensor.base.errors import InputError
 from autotensor.cli.inputs import build_graph, check_compiled, check_place, compile_known, is_file
+from autotensor.cli.model_files.atm_calls import Call, calls_of
 from autotensor.cli.model_files.onnx_files import RunsInParts, is_onnx
 from autotensor.cli.options import Log, Machine, Source
 from autotensor.cli.output import say, table
 from autotensor.cli.values import call_arrays, parted
+from autotensor.runtime.files import artifact_file
 from autotensor.runtime.files.artifact import Artifact
+from autotensor.runtime.modules_by_shape import ByShape
+from autotensor.runtime.open_artifact import Function, module_of
 from autotensor.runtime.sample_arrays import sample_inputs
+from autotensor.runtime.variants import best_here
 
 FLOAT64 = "float64"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The verdict on a model at one set of shapes."""
+
+    call: Call
+    report: Report
 
 
 def checked(
@@ -31,34 +45,43 @@ def checked(
     seed: int,
     machine: Machine,
     log: Log,
-) -> Report:
-    """The verdict on every kernel."""
+) -> list[Checked]:
+    """The verdicts at each set of shapes that the options choose, up to the first that is wrong."""
     parted(input or ())  # before anything is compiled
     if script is not None:
         check_place(script)
     onnx = None if against in (None, FLOAT64) else against
-    artifact, plan = _compiled(model, source, machine, log)
-    if onnx is not None:
-        plan = _plan_of(onnx, source, artifact)
+    function, plan = _compiled(model, source, machine, log)
+    found: list[Checked] = []
     with open_existing(log.db) as store:
-        return check(
-            artifact,
-            plan,
-            inputs=_read(artifact, input, seed) if input else None,
-            seed=seed,
-            threads=machine.threads,
-            drift=against is not None,
-            onnx=onnx,
-            store=store,
-            script=script or Path("wrong_kernel.py"),
-        )
+        for call in calls_of(function, source if is_file(model) else None, input or ()):
+            artifact = call.function.artifact
+            report = check(
+                artifact,
+                plan if onnx is None else _plan_of(onnx, source, call, artifact),
+                inputs=_arrays(call, input or (), seed),
+                seed=seed,
+                threads=machine.threads,
+                drift=against is not None,
+                onnx=onnx,
+                store=store,
+                script=script or Path("wrong_kernel.py"),
+            )
+            found.append(Checked(call, report))
+            if not report.is_right:
+                break
+    return found
 
 
-def _compiled(model: str, source: Source, machine: Machine, log: Log) -> tuple[Artifact, ModelPlan | None]:
+def _compiled(model: str, source: Source, machine: Machine, log: Log) -> tuple[Function, ModelPlan | None]:
     """The code to check, and its plan if that is known."""
     if is_file(model):
         check_compiled(model, source, machine)
-        return loaded(Path(model)), None
+        found = best_here(artifact_file.load_all(model))
+        for artifact in found:
+            refuse_devices(artifact)
+        modules = [module_of(artifact, machine.threads) for artifact in found]
+        return (modules[0] if len(modules) == 1 else ByShape(modules)), None
     try:
         graph = build_graph(model, source)
     except RunsInParts as parts:
@@ -67,23 +90,37 @@ def _compiled(model: str, source: Source, machine: Machine, log: Log) -> tuple[A
             fix="Extract a part without loops (onnx.utils.extract_model), and verify that.",
         ) from parts
     plan = plan_model(graph, machine.chosen())
-    return compile_known(plan, log).artifact, plan
+    artifact = compile_known(plan, log).artifact
+    refuse_devices(artifact)
+    return module_of(artifact, machine.threads), plan
 
 
-def _plan_of(onnx: str, source: Source, artifact: Artifact) -> ModelPlan:
+def _plan_of(onnx: str, source: Source, call: Call, artifact: Artifact) -> ModelPlan:
+    """The plan of the .onnx file for the same shapes, or ranges of shapes."""
     if not is_onnx(onnx) or not Path(onnx).is_file():
         raise InputError(f"--against {onnx}: this is neither float64 nor an existing .onnx file.")
-    return plan_model(build_graph(onnx, replace(source, weights=None)), artifact.target)
+    shapes = [f"{a.name}={'x'.join(map(str, call.spelled(a)))}" for a in call.args if a.shape]
+    return plan_model(
+        build_graph(onnx, replace(source, weights=None, batch=None, shape=shapes)), artifact.target
+    )
 
 
-def _read(artifact: Artifact, texts: list[str], seed: int) -> list[Any]:
-    wanted = list(artifact.role("input"))
-    samples = sample_inputs(wanted, artifact.index_range, seed)
-    arrays, _ = call_arrays(texts, wanted, samples, artifact.name)
+def _arrays(call: Call, texts: Sequence[str], seed: int) -> list[Any]:
+    samples = sample_inputs(call.args, call.function.artifact.index_range, seed)
+    arrays, _ = call_arrays(texts, call.args, samples, call.function.name)
     return arrays
 
 
-def document(report: Report) -> dict[str, Any]:
+def document(found: Sequence[Checked]) -> dict[str, Any]:
+    """The last report, which is the wrong one if there is one; and the verdicts at all sets of shapes."""
+    last = found[-1].call
+    if not last.said:
+        return _document(found[-1].report)
+    calls = [{"at": c.call.said, "extents": c.call.extents, "right": c.report.is_right} for c in found]
+    return {**_document(found[-1].report), "at": last.said, "extents": last.extents, "calls": calls}
+
+
+def _document(report: Report) -> dict[str, Any]:
     first = report.first
     return {
         "model": report.model,
@@ -97,7 +134,18 @@ def document(report: Report) -> dict[str, Any]:
     }
 
 
-def print_report(report: Report) -> None:
+def print_reports(found: Sequence[Checked]) -> None:
+    for n, one in enumerate(found):
+        if n:
+            say()
+        if one.call.said:
+            say(f"At {one.call.said}:")
+        _print_report(one.report)
+    if found[-1].call.extents != found[-1].call.greatest:
+        say("The kernels' names tell the greatest extents.")
+
+
+def _print_report(report: Report) -> None:
     drifts = any(k.drift is not None for k in report.kernels)
     heads = ("", "kernel", "error/allowed", *(["from float64"] if drifts else []), "verdict")
     table(heads, [_row(k, drifts) for k in report.kernels])

@@ -101,6 +101,14 @@ class OpenShapes:
                 )
         return values
 
+    def greatest(self) -> dict[str, int]:
+        """The greatest values of the symbols."""
+        return {name: most for name, _, most in self.symbols}
+
+    def least(self) -> dict[str, int]:
+        """The least values of the symbols."""
+        return {name: least for name, least, _ in self.symbols}
+
     def told(self, values: Mapping[str, int]) -> list[int]:
         """All numbers that the code reads."""
         if self.arena is not None:
@@ -126,6 +134,12 @@ class OpenShapes:
         """ "n from 1 to 512, m from 8 to 64 in steps of 8"."""
         return ", ".join(_range(*s) for s in self.symbols)
 
+    def solved(self, name: str, shape: Sequence[int | None]) -> dict[str, int]:
+        """The values of the symbols that this shape of an argument determines. None: an unknown extent."""
+        pairs = zip(self.shapes.get(name, ()), shape, strict=False)
+        found = [_solved(formula, extent) for formula, extent in pairs if extent is not None]
+        return {symbol: value for values in found for symbol, value in values.items()}
+
     def _refuse(self, function: str, symbol: str, found: Mapping[str, Shape]) -> None:
         """Raises the error for a symbol out of range. The error names argument, axis and range."""
         for name, shape in found.items():
@@ -136,7 +150,7 @@ class OpenShapes:
                     raise ArgumentError(
                         f"{function}: axis {axis} of argument {name!r} is {extent}; it is compiled for "
                         f"{text}{wanted}.",
-                        fix="Give a shape in that range, or build it with a te.var that has a wider range.",
+                        fix="Give a shape in that range, or compile it for a wider one.",
                     )
 
 
@@ -197,6 +211,26 @@ def name_of(symbol: str) -> str:
     return symbol.partition("/")[0]
 
 
+def said(values: Mapping[str, int]) -> str:
+    """ "n = 3, m = 16"."""
+    return ", ".join(f"{name} = {value}" for name, value in in_full(values).items())
+
+
+def in_full(values: Mapping[str, int]) -> dict[str, int]:
+    """The extents of these values of symbols, by their names: {"m/8": 2} ──▶ {"m": 16}."""
+    return {name_of(s): value * unit_of(s) for s, value in values.items()}
+
+
+def symbol_of(formula: Formula) -> str:
+    """The symbol whose extent a formula is; "" if it is another number."""
+    match formula:
+        case str() if unit_of(formula) == 1:
+            return formula
+        case ["*", str(symbol), k] if k == unit_of(symbol):
+            return symbol
+    return ""
+
+
 def unit_of(symbol: str) -> int:
     return int(symbol.partition("/")[2] or 1)
 
@@ -209,8 +243,8 @@ def _range(symbol: str, least: int, most: int) -> str:
 
 def _text(formula: Formula) -> str:
     match formula:
-        case ["*", str(symbol), k] if k == unit_of(symbol):
-            return name_of(symbol)
+        case _ if symbol_of(formula):
+            return name_of(symbol_of(formula))
         case ["min" | "max" as op, a, b]:
             return f"{op}({_text(a)}, {_text(b)})"
         case [op, a, b]:
@@ -219,4 +253,4 @@ def _text(formula: Formula) -> str:
     return str(formula)
 
 
-__all__ = ["Formula", "OpenShapes", "solvable"]
+__all__ = ["Formula", "OpenShapes", "in_full", "said", "solvable", "symbol_of"]

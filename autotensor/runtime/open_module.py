@@ -19,7 +19,7 @@ from autotensor.base.counted import counted
 from autotensor.runtime.arguments import place_all
 from autotensor.runtime.arrays import Array
 from autotensor.runtime.extents import OpenShapes
-from autotensor.runtime.files.artifact import EXTENTS, OPEN_SHAPES, Artifact
+from autotensor.runtime.files.artifact import EXTENTS, OPEN_SHAPES, ArgSpec, Artifact
 from autotensor.runtime.linking import loader
 from autotensor.runtime.module import Module
 from autotensor.runtime.timer import Residency
@@ -90,16 +90,16 @@ class OpenModule(Module):
         given, _ = place_all(self.name, self._inputs, self._outputs, arrays, None, {})
         return self.view(given).time(arrays, repeat, min_seconds, residency)
 
+    def text(self, a: ArgSpec) -> str:
+        """An argument as text, its run-time extents by their names."""
+        shapes = self.open_shapes
+        return f"{a.name}: {a.dtype}{shapes.text(a.name)}" if a.name in shapes.shapes else str(a)
+
     def __copy__(self) -> Self:
         return self._with(self._values)
 
     def __repr__(self) -> str:
-        shapes = ", ".join(
-            f"{a.name}: {a.dtype}{self.open_shapes.text(a.name)}"
-            if a.name in self.open_shapes.shapes
-            else str(a)
-            for a in self.args
-        )
+        shapes = ", ".join(map(self.text, self.args))
         threads = counted(self.threads, "thread")
         return f"<OpenModule {self.name}({shapes}), {self.open_shapes.ranges()}, {threads}>"
 

@@ -164,6 +164,16 @@ def test_other_schedules(words: list[str], folder: Path, monkeypatch: pytest.Mon
     check("explain TRIAL", said.out)
 
 
+@pytest.mark.parametrize("verb", ["run", "bench", "verify"])
+def test_files_with_run_time_extents(verb: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli_verbs.enter(folder, monkeypatch)
+    assert cli("compile", "mlp", "--batch", "1..2", "--out", "open.atm").code == 0
+    said = cli(verb, "open.atm", "--json", *(["--repeat", "3"] if verb == "bench" else []))
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["extents"] == {"batch": 2}
+    check(verb, said.out)
+
+
 def test_regressions_are_as_the_page_says(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The verbs' table has a comparison without any; the other way round there is one."""
     cli_verbs.enter(folder, monkeypatch)

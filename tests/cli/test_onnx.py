@@ -21,11 +21,11 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("AUTOTENSOR_DB", str(tmp_path / "own.db"))
 
 
-def written(name: str, dims: list, nodes=None) -> np.ndarray:
+def written(name: str, dims: list, nodes=None, scale: float = 1.0) -> np.ndarray:
     """A file of one layer, relu(x @ w); its weight."""
     from onnx import TensorProto, helper, numpy_helper
 
-    w = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
+    w = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32) * np.float32(scale)
     graph = helper.make_graph(
         nodes or [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])],
         "layer",
@@ -385,7 +385,12 @@ def test_a_range_is_compiled_as_a_whole():
         for rows in (1, 5, 6):
             x = np.random.default_rng(rows).standard_normal((rows, 4)).astype(np.float32)
             np.testing.assert_allclose(f(x), np.maximum(x @ w, 0), rtol=1e-5, atol=1e-6)
-    assert cli("run", "0.atm").code == 0
+    assert json.loads(cli("run", "1.atm", "--shape", "n=5", "--json").out)["outputs"][0]["shape"] == [5, 3]
+    assert cli("verify", "1.atm", "--against", "layer.onnx").code == 0
+    w = written("layer.onnx", ["batch", 4], scale=1.01)
+    said = cli("verify", "1.atm", "--against", "layer.onnx")
+    assert said.code == 1
+    assert "Kernel 0, matmul" in said.out
     said = cli("compile", "layer.onnx", "--batch", "6", "-o", "0.atm")
     assert "the range batch from 1 to 6, not the range of one set of shapes" in said.err
     assert "a C library takes one set of shapes" in cli("compile", "0.atm", "--emit", "c").err

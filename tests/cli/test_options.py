@@ -152,7 +152,7 @@ def test_groups_stand_in_their_places_with_their_own_defaults() -> None:
         "numerics",
         "keep_float32",
     ]
-    assert [o.default for o in options.values()] == [None, 1, None, 3, None, None, None, None]
+    assert [o.default for o in options.values()] == [None, None, None, 3, None, None, None, None]
 
 
 def test_the_command_that_continues_repeats_every_word() -> None:

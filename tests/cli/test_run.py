@@ -52,7 +52,8 @@ def test_compile_for_c_of_a_model_and_of_a_file():
     said = json.loads(cli("compile", "mlp.atm", "--emit", "c", "-o", "a/b", "--name", "net", "--json").out)
     assert {"net.h", "net.o", "net.weights", "net_example.c"} <= set(said["bytes"])
     assert Path("mlp/mlp.weights").read_bytes() == Path("a/b/net.weights").read_bytes()
-    assert "is compiled: --weights" in cli("compile", "mlp.atm", "--emit", "c", "--batch", "2").err
+    said = cli("compile", "mlp.atm", "--emit", "c", "--batch", "2").err
+    assert "is compiled: --batch and --shape have no effect on it" in said
 
 
 def test_own_weights_are_remembered(tmp_path):

@@ -15,6 +15,8 @@ from autotensor.base.errors import ArtifactError, AutotensorError
 from autotensor.compiler import STEPS, WORKLOAD
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.schedule.trace import Trace
+from autotensor.te.dag import ComputeDAG
+from autotensor.te.fixed_extents import fixed
 from autotensor.te.workload import Workload
 from tuning_db import TrialStore
 
@@ -32,6 +34,16 @@ class Step:
     slots: tuple[tuple[int, int], ...]  # per argument: index of the model's argument, offset in bytes
     constants: frozenset[str]  # names of constants that are not prepared
     reads: Mapping[str, int]  # index of the step that makes an argument, if known
+    extents: Mapping[str, int]  # values of the workload's symbols in the call, if it has any
+
+    @property
+    def dag(self) -> ComputeDAG:
+        """What it computes in the call."""
+        return self.in_call(self.workload.dag)
+
+    def in_call(self, dag: ComputeDAG) -> ComputeDAG:
+        """The DAG, which may have symbols of the workload, at the extents of the call."""
+        return fixed(dag, {s: self.extents[s.name] for s in dag.symbols() if s.name in self.extents})
 
     def places(self, *roles: str) -> list[tuple[ArgSpec, tuple[int, int]]]:
         """The arguments of these roles, with their slots."""
@@ -49,6 +61,7 @@ def as_model(artifact: Artifact) -> Artifact:
         "slots": [[n, 0] for n in range(len(artifact.args))],
         "workload": "",
         "flops": 0,
+        **{key: artifact.meta[key] for key in ("extents",) if key in artifact.meta},
     }
     program = {
         "args": [asdict(a) for a in artifact.args],
@@ -95,13 +108,25 @@ def steps_of(artifact: Artifact, store: TrialStore | None) -> list[Step]:
                 symbol=symbol,
                 workload=_workload(text, k["name"]),
                 trace=_trace(artifact.texts.get(f"{STEPS}:{symbol}")),
-                args=tuple(ArgSpec(**{**a, "shape": tuple(a["shape"])}) for a in program["args"]),
+                args=tuple(
+                    ArgSpec(**{**a, "shape": tuple(a["shape"])}) for a in k.get("args", program["args"])
+                ),
                 slots=tuple((arg, offset) for arg, offset in k["slots"]),
                 constants=frozenset(program["entry_constants"]),
                 reads=k.get("reads", {}),
+                extents=k.get("extents", {}),
             )
         )
     return steps
+
+
+def with_flops(artifact: Artifact) -> Artifact:
+    """The model, with the operations of each kernel and of a call at the extents of `at_extents`."""
+    if "kernels" not in artifact.meta:
+        return artifact
+    flops = [step.dag.flops() for step in steps_of(artifact, None)]
+    kernels = [{**k, "flops": n} for k, n in zip(artifact.meta["kernels"], flops, strict=True)]
+    return replace(artifact, meta={**artifact.meta, "kernels": kernels, "flops": sum(flops)})
 
 
 @lru_cache(maxsize=64)
@@ -141,4 +166,4 @@ def overlap(a: Place, b: Place) -> bool:
     return a[0] == b[0] and a[1] < b[2] and b[1] < a[2]
 
 
-__all__ = ["Place", "Step", "as_model", "overlap", "place_of", "steps_of", "trial_of"]
+__all__ = ["Place", "Step", "as_model", "overlap", "place_of", "steps_of", "trial_of", "with_flops"]

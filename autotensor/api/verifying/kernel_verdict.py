@@ -28,7 +28,7 @@ def judged(
 ) -> Verdict:
     """The verdict on the worst of a kernel's results, by the rules of the search."""
     own = None if step.trace is None else _algorithm_tolerance(step)
-    bounds = output_bounds(step.workload.dag, own)
+    bounds = output_bounds(step.dag, own)
     worst = Verdict(0.0, 0.0)
     for spec, _ in step.places("output"):
         got, want = outputs[spec.name], exact[spec.name].reshape(spec.shape)

@@ -73,4 +73,12 @@ class Report:
             return f"{self.model}: kernel {first.number}, {first.name}, is wrong: {first.complaint}"
         if self.complaints:
             return f"{self.model}: {self.complaints[0]}"
-        return f"{self.model}: all {len(self.kernels)} kernels are right ({self.seconds:.0f} s)."
+        return f"{self.model}: {_all(len(self.kernels))} right ({self.seconds:.0f} s)."
+
+
+def _all(kernels: int) -> str:
+    """
+    >>> _all(1), _all(3)
+    ('its one kernel is', 'all 3 kernels are')
+    """
+    return "its one kernel is" if kernels == 1 else f"all {kernels} kernels are"

@@ -250,7 +250,7 @@ class Run:
 
     def _question(self, step: Step, inputs: Mapping[str, Array]) -> tuple[ComputeDAG, dict[str, Array], str]:
         """The kernel's computation, the arrays it reads, and the reference."""
-        dag = step.workload.dag
+        dag = step.dag
         arrays = {**inputs, **self._known(step)}
         missing = [b.name for b in dag.inputs if b.name not in arrays]
         if not missing:
@@ -262,11 +262,11 @@ class Run:
                 "tell, and the file keeps none.",
                 fix="Compile it again, or give the model it was made from: --against FILE.onnx.",
             )
-        state = step.trace.replay(dag)
+        state = step.trace.replay(step.workload.dag)
         found = recovered(state, prepared, missing)
         if found is not None:
             return dag, arrays | found, "float64"
-        return prepared_dag(state), arrays | prepared, "float64, from prepared constants"
+        return step.in_call(prepared_dag(state)), arrays | prepared, "float64, from prepared constants"
 
     def _misprepared(self, step: Step) -> str:
         """A complaint if weights were prepared wrongly; "" if they are right or their originals unknown."""

@@ -18,12 +18,17 @@ from autotensor.api.verifying.failing_case import write_case
 from autotensor.api.verifying.onnx_reference import beside_onnx, onnx_results
 from autotensor.api.verifying.report import Report
 from autotensor.api.verifying.run import Run
+from autotensor.base.counted import counted
 from autotensor.base.errors import ArtifactError, InputError
 from autotensor.graph.ir import Graph, GraphNode
+from autotensor.runtime.call_extents import at_extents
+from autotensor.runtime.extents import OpenShapes
 from autotensor.runtime.files import artifact_file as artifacts
-from autotensor.runtime.files.artifact import Artifact
+from autotensor.runtime.files.artifact import OPEN_SHAPES, Artifact
 from autotensor.runtime.module import Module
+from autotensor.runtime.modules_by_shape import ByShape
 from autotensor.runtime.sample_arrays import sample_inputs
+from autotensor.runtime.variants import best_here
 from tuning_db import TrialStore
 
 Array = np.ndarray[Any, Any]
@@ -77,11 +82,17 @@ def _compiled(
     store: TrialStore | None,
 ) -> tuple[Artifact, ModelPlan | None]:
     """The code of a model, and the plan that it was made from, if known."""
+    if isinstance(model, ByShape):
+        raise InputError(
+            f"{model.name} has {counted(len(model.modules), 'function')}, one for each set of shapes; verify "
+            "takes one.",
+            fix="Verify each of them: [at.verify(m) for m in f.modules].",
+        )
     if isinstance(model, Module):
         return model.ready, None
     if isinstance(model, str | Path):
         if not str(model).endswith(".onnx"):
-            return loaded(Path(model)), None
+            return _only(Path(model)), None
         model = _onnx_graph(model)
     if not isinstance(model, Graph | GraphNode | tuple | list):
         raise InputError(
@@ -92,12 +103,12 @@ def _compiled(
     return link_model(plan, {key: r.trace for key, r in resolved(plan, store).items()}), plan
 
 
-def loaded(path: Path) -> Artifact:
-    found = artifacts.load_all(path)
+def _only(path: Path) -> Artifact:
+    found = best_here(artifacts.load_all(path))
     if len(found) != 1:
         raise InputError(
-            f"{path} holds {len(found)} compiled functions, one for each shape; verify takes one.",
-            fix="Save one of them alone: at.compile_model(...).save(...).",
+            f"{path} holds {len(found)} functions, one for each set of shapes; verify takes one.",
+            fix=f"Verify each of them: [at.verify(m) for m in at.load({str(path)!r}).modules].",
         )
     return found[0]
 
@@ -125,11 +136,8 @@ def check(
     """`verify` for compiled code. plan: the plan from which it was made; the plan has the weights before they
     are prepared."""
     began = time.monotonic()
-    if artifact.target.kind != "llvm":
-        raise ArtifactError(
-            f"{artifact.name} is compiled for {artifact.target.kind!r}; kernels are verified on CPUs.",
-            fix="Compile the model for this processor to see whether its graph is right.",
-        )
+    refuse_devices(artifact)
+    artifact = _of_call(artifact, inputs)
     module = Module(artifact, threads=threads)
     arrays = list(inputs) if inputs is not None else _samples(module, seed)
     whole = module(*(a.copy() for a in arrays))
@@ -168,6 +176,27 @@ def check(
         script if first is not None and run.case is not None else None,
         tuple(far),
     )
+
+
+def refuse_devices(artifact: Artifact) -> None:
+    """Raises ArtifactError unless the artifact is for CPUs."""
+    if artifact.target.kind != "llvm":
+        raise ArtifactError(
+            f"{artifact.name} is compiled for {artifact.target.kind!r}; kernels are verified on CPUs.",
+            fix="Compile the model for this processor to see whether its graph is right.",
+        )
+
+
+def _of_call(artifact: Artifact, inputs: Sequence[Array] | None) -> Artifact:
+    """The artifact for inputs of these shapes; if there are none, for the greatest extents."""
+    if OPEN_SHAPES not in artifact.meta:
+        return artifact
+    shapes = OpenShapes.of(artifact.meta[OPEN_SHAPES])
+    if inputs is None:
+        return at_extents(artifact, shapes.greatest())
+    free = [a.name for a in artifact.role("input", "constant") if a.name not in artifact.values]
+    found = {name: np.shape(array) for name, array in zip(free, inputs, strict=False)}
+    return at_extents(artifact, shapes.values(artifact.name, found))
 
 
 def _samples(module: Module, seed: int) -> list[Array]:

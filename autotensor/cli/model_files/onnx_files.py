@@ -46,7 +46,7 @@ def onnx_graph(name: str, source: Source) -> Graph | GraphFamily:
     inputs = inputs_of(model)
     said = _checked(name, inputs, parsed_shapes(source.shape or ()))
     values = _values(name, inputs, said, source.fixed)
-    found = _filled(name, [a for a in inputs if a.name not in values], source.batch, said)
+    found = _filled(name, [a for a in inputs if a.name not in values], source.batch_size, said)
     try:
         return from_onnx(name, shapes=found, values=values)
     except NeedsValue as error:

@@ -31,7 +31,7 @@ def exported_graph(name: str, source: Source) -> Graph:
 
     found = from_torch(load_exported(name), name=Path(name).stem)
     if isinstance(found, Graph):
-        if source.batch != 1 or source.shape:
+        if source.batch_size != 1 or source.shape:
             raise InputError(
                 f"{name} has fixed shapes; --batch and --shape have no effect on it.",
                 fix="Export it with dynamic_shapes.",
@@ -41,9 +41,9 @@ def exported_graph(name: str, source: Source) -> Graph:
     if unknown := [n for n in given if n not in found.shapes]:
         raise InputError(f"--shape: {name} has no input {unknown[0]!r}; it has {', '.join(found.shapes)}.")
     wanted = {n: _tuple(given[n]) if n in given else s for n, s in found.shapes.items()}
-    if source.batch != 1:
+    if source.batch_size != 1:
         wanted = {
-            n: s if n in given or 0 not in found.open_axes(n) else (source.batch, *s[1:])
+            n: s if n in given or 0 not in found.open_axes(n) else (source.batch_size, *s[1:])
             for n, s in wanted.items()
         }
     return found.at(wanted)

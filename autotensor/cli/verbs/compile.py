@@ -144,13 +144,21 @@ def _write_c(
     json: bool,
 ) -> None:
     """Writes a C library. A compiled file may be for any machine, because it is not run here."""
-    from autotensor.cli.inputs import build_graph, check_compiled, compile_known, facts, is_file
+    from autotensor.cli.inputs import (
+        build_graph,
+        check_compiled,
+        check_unshaped,
+        compile_known,
+        facts,
+        is_file,
+    )
     from autotensor.codegen.library.write import check_library, write_library
     from autotensor.runtime.files import artifact_file
 
     notes: list[str] = []
     if is_file(model):
         check_compiled(model, source, machine)
+        check_unshaped(model, source)
         artifact = artifact_file.load(model)
         name = name or artifact.name
         folder = out or Path(name)

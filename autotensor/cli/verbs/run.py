@@ -37,6 +37,7 @@ EPILOG = example(
     "autotensor run resnet50 --weights resnet50.safetensors --input photo.jpg",
     "autotensor run mlp --input x.npy --output y.npy",
     "autotensor run resnet50 --instant",
+    "autotensor run net.atm --batch 3   # compiled with --batch 1..8",
     "autotensor run voice.onnx --shape input=1x576 --input sr=16000",
     "autotensor run encoder.onnx --shape seq=64 --input ids.npz --output y.npz",
 )
@@ -68,7 +69,15 @@ def run(
     Photos are prepared as for ImageNet. A built-in model is compiled first, with schedules of
     the log and defaults for the rest.
     """
-    from autotensor.cli.inputs import check_place, facts, open_module, sample_arrays, warn_of_weights
+    from autotensor.cli.inputs import (
+        check_place,
+        facts,
+        is_file,
+        open_module,
+        sample_arrays,
+        warn_of_weights,
+    )
+    from autotensor.cli.model_files.atm_calls import only_call, takes
     from autotensor.cli.model_files.onnx_parts import InParts
     from autotensor.cli.values import call_arrays, parted
 
@@ -88,8 +97,13 @@ def run(
             f"{module.name} has {len(names)} results ({', '.join(names)}); {str(output)!r} holds one.",
             fix=f"Write all of them, by name: --output {output.with_suffix('.npz')}.",
         )
-    wanted = [a for a in module.args if a.role != "output"]
-    arrays, drawn = call_arrays(input or (), wanted, sample_arrays(module, seed), module.name)
+    wanted, extents = [a for a in module.args if a.role != "output"], {}
+    if not isinstance(module, InParts) and not instant:
+        call = only_call(module, source if is_file(model) else None, input or ())
+        module, wanted, extents = call.function, list(call.args), call.extents
+        if call.said:
+            tell(f"Run{call.where}. {model} takes {takes(call.function)}.")
+    arrays, drawn = call_arrays(input or (), wanted, sample_arrays(module, wanted, seed), module.name)
     if drawn:
         tell(f"Note: random numbers for {', '.join(drawn)}.")
     if warning:
@@ -101,7 +115,8 @@ def run(
     is_classifier = len(answers) == 1 and _is_scores(answers[0])
     if json:
         outputs = [_json(n, a, is_classifier) for n, a in zip(names, answers, strict=True)]
-        put_json({"model": model, "warning": warning, "outputs": outputs})
+        more = {"extents": extents} if extents else {}
+        put_json({"model": model, "warning": warning, "outputs": outputs, **more})
         return
     for name, answer in zip(names, answers, strict=True):
         for line in _lines(name, answer, is_classifier):

@@ -295,6 +295,7 @@ def _meta(
                 "launches": len(launches(s.artifact, "run")) if s.artifact.target.is_gpu else 1,
                 "reads": _read_from(s, maker),
             }
+            | ({"late": list(s.late.items())} if EXTENTS in index else {})
             for s in steps
         ],
         "programs": {
@@ -303,6 +304,7 @@ def _meta(
                 "entry_constants": s.artifact.entry_constants(),
                 "index_ranges": s.artifact.meta.get("index_ranges", {}),
             }
+            | {key: s.artifact.meta[key] for key in (OPEN_SHAPES,) if key in s.artifact.meta}
             for s in steps
         },
     }

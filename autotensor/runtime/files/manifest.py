@@ -145,7 +145,8 @@ def _check_kernels(meta: Mapping[str, Any], args: tuple[ArgSpec, ...]) -> None:
         _want(k.get("symbol"), str, "'symbol' of a kernel")
         _want(k.get("name"), str, "'name' of a kernel")
         _want(k.get("slots"), list, "'slots' of a kernel")
-        inner = programs.get(k["symbol"], {}).get("args", []) if programs else []
+        # "args": those of one call, if the kernel has run-time extents
+        inner = k.get("args", programs.get(k["symbol"], {}).get("args", []) if programs else [])
         for n, slot in enumerate(k["slots"]):
             if not isinstance(slot, list) or len(slot) != 2 or not all(type(x) is int for x in slot):
                 raise ArtifactError(f"kernel {k['name']!r} has its argument at {slot!r}")
