@@ -5,8 +5,8 @@ class of machines (`schedules/shipped.py`), the rules' default. The log gives th
 race, not the trial with the smallest median: of many noisy medians, the smallest is partly luck. A challenger
 must be faster than the default by more than the noise of their race. On a tie the default stays, so that a
 tuned kernel is never slower than an untuned one. A row of another machine is never taken; `Resolved.note`
-says when the log has one. A workload with run-time extents takes the best trace for its greatest extents, if
-this trace can be lowered with symbols.
+says when the log has one, or one for another number of threads. A workload with run-time extents takes the
+best trace for its greatest extents, if this trace can be lowered with symbols.
 
 Rows are compared by the median of their samples, or by another metric. The log keeps the samples, and the
 reader chooses the metric. Races inside a model are kept as ratios. Only the median of ratios is meaningful,
@@ -15,11 +15,13 @@ so other metrics leave these races out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from autotensor.base import log
+from autotensor.base.counted import counted
 from autotensor.base.errors import AutotensorError, ScheduleError
 from autotensor.base.paired_times import Paired, paired
 from autotensor.base.target import Target
@@ -31,7 +33,7 @@ from schedules.generate import default_trace, generate, rules
 from schedules.shipped import untuned
 from tuning_db import RACES, TrialStore
 from tuning_db.answers import distinct_traces
-from tuning_db.records import Standing, TrialRecord
+from tuning_db.records import Standing, Status, TrialRecord
 
 LEAST_GAIN = 0.005  # share of the default's time, in a race; two timings of the same code differ by this much
 LEAST_GAIN_APART = 0.03  # the same share for times that were not measured side by side
@@ -88,7 +90,8 @@ def resolve(
                 note = f"trial {row.id} no longer applies: {e.what}"
                 continue
             return Resolved(trace, "log", row.median_s, row.id, default=default)
-        foreign = store.best_foreign(*task, k=1)
+        note = note or tuned_for_others(store, task)
+        foreign = () if note else store.best_foreign(*task, k=1)
         if foreign and shipped is None:
             cpu = foreign[0].machine.cpu_model
             note = f"the log has schedules for this from {cpu}, which were not measured here"
@@ -96,6 +99,27 @@ def resolve(
         offer, trace = shipped
         return Resolved(trace, "shipped", offer.record.seconds, note=note, default=default)
     return Resolved(default, "default", note=note, default=default)
+
+
+def tuned_for_others(store: TrialStore, task: TaskKey) -> str:
+    """A note on trials of this machine for other targets, such as another number of threads; "" if the log
+    has none, or if it has trials for this target."""
+    workload, target, machine = task
+    counts = store.task_counts(workload, machine=machine)
+    have = sorted({c.target for c in counts if c.status is Status.OK})
+    if target in have or not have:
+        return ""
+    alike = [key for key in have if _THREADS.sub("", key) == _THREADS.sub("", target)]
+    if alike and (mine := _THREADS.search(target)):
+        others = sorted(int(n) for key in alike for n in _THREADS.findall(key))
+        there = (
+            counted(others[0], "thread") if len(others) == 1 else f"{' and '.join(map(str, others))} threads"
+        )
+        return f"the log has schedules for {there}, not for {mine[1]}; --threads N chooses the number"
+    return f"the log has schedules for the target {' and '.join(have)}, not for {target}"
+
+
+_THREADS = re.compile(r"/t(\d+)(?=/|$)")  # the number of threads in a target's key
 
 
 def ranked(

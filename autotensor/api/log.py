@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-from autotensor.base import switches
+from autotensor.base import log, switches
 from autotensor.base.errors import AutotensorError, InputError
 from tuning_db import StoreError, TrialStore, connect
 from tuning_db.address import shown
@@ -91,7 +92,16 @@ def open_existing(db: Log) -> AbstractContextManager[TrialStore | None]:
         return _opened(place, readonly=True)
     if db is not None:
         raise InputError(f"there is no tuning log at {shown(place)}.", fix="Check the path, or tune first.")
+    if switches.db():
+        _tell_of_none(shown(place))
     return _given(None)
+
+
+@lru_cache(maxsize=16)  # once for each place
+def _tell_of_none(place: str) -> None:
+    log.warn(
+        f"there is no tuning log at {place} (AUTOTENSOR_DB): it counts as empty until something is tuned."
+    )
 
 
 def _opened(place: str, readonly: bool = False) -> AbstractContextManager[TrialStore]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from autotensor.api.log import Log, open_existing
+from autotensor.base import log
 from autotensor.base.errors import ArtifactError, InputError, TargetError
 from autotensor.base.source_hash import source_digest
 from autotensor.base.target import GPU_KINDS, HALVES, Target, parse
@@ -228,7 +229,10 @@ def resolved(plan: ModelPlan, store: TrialStore | None, metric: Metric = median_
 
 def traces_from_log(plan: ModelPlan, store: TrialStore | None) -> dict[str, Trace]:
     """The best known trace of every task."""
-    return {key: r.trace for key, r in resolved(plan, store).items()}
+    found = resolved(plan, store)
+    for note in sorted({r.note for r in found.values() if r.note}):
+        log.at(1, f"{plan.graph.name}: {note}")
+    return {key: r.trace for key, r in found.items()}
 
 
 def note_use(store: TrialStore, found: Iterable[Resolved], path: Path) -> None:

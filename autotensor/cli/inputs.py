@@ -15,6 +15,7 @@ import numpy as np
 
 from autotensor.api.loading import load
 from autotensor.api.log import open_existing
+from autotensor.base.counted import counted
 from autotensor.base.errors import ArtifactError, InputError
 from autotensor.cli.model_files.onnx_files import RunsInParts, is_onnx, onnx_graph
 from autotensor.cli.model_files.onnx_parts import InParts
@@ -278,7 +279,12 @@ def open_module(
             raise InputError(f"{name} is compiled, and needs no --instant.")
         check_compiled(name, source, machine)
         warn_of_threads(machine.threads)
-        return load(name, threads=machine.threads)
+        found = load(name, threads=machine.threads)
+        made = found.artifact.target.num_cores
+        if found.artifact.target.kind == "llvm" and made != found.threads:
+            runs = f"here it runs with {found.threads}"
+            tell(f"Note: {name} has schedules for {counted(made, 'thread')}; {runs}.")
+        return found
     chosen = machine.chosen()
     try:
         graph = build_graph(name, source)

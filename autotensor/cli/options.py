@@ -122,7 +122,7 @@ Batch = Annotated[
         parser=_batch,
         metavar="N|N..M",
         help="Images (or rows) at once; 1..8: any number of them. "
-        "Default: 1. Of a compiled file with such a range: the number for this call.",
+        "Default: 1. A compiled file with such a range takes a number for this call.",
     ),
 ]
 Shapes = Annotated[
@@ -131,8 +131,8 @@ Shapes = Annotated[
         "--shape",
         metavar="NAME=N[xN..]",
         help="Shape of an .onnx or .pt2 input, or size of an open dimension. N may be a range, from which "
-        "each call chooses: batch=1..8, x=n:1..8x3x224x224. Of a compiled file with such ranges: the extents "
-        "of this call.",
+        "each call chooses: batch=1..8, x=n:1..8x3x224x224. A compiled file with such ranges takes the "
+        "extents of this call.",
     ),
 ]
 Inputs = Annotated[

@@ -9,7 +9,7 @@ from autotensor.base.target import Target
 from autotensor.cli.find import Found
 from autotensor.cli.output import paragraph, put_json, say, table
 from autotensor.insight.units import gflops, micros, percent
-from autotensor.resolve import in_use
+from autotensor.resolve import in_use, tuned_for_others
 from autotensor.runtime.place import here
 from schedules.shipped import offers
 from tuning_db import TrialStore
@@ -78,7 +78,12 @@ def explain_task(found: Found, top: int, target: Target, store: TrialStore, json
             for o in offers(key, target, refused=True)
         ],
     }  # fmt: skip
-    put_json(document) if json else _print_task(document)
+    if json:
+        put_json(document)
+        return
+    _print_task(document)
+    if note := tuned_for_others(store, task):
+        say(f"Note: {note}.")
 
 
 def _print_task(d: dict[str, Any]) -> None:

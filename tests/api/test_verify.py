@@ -165,7 +165,7 @@ def test_what_cannot_be_verified_is_said(graph, tmp_path):
         at.verify({})
     x = [at.input((n, 4), name="x") for n in (1, 2)]
     at.by_shape([at.compile_model(at.ops.relu(i)) for i in x]).save(tmp_path / "two.atm")
-    with pytest.raises(InputError, match="holds 2 compiled functions, one for each shape; verify takes one"):
+    with pytest.raises(InputError, match="holds 2 functions, one for each set of shapes; verify takes one"):
         at.verify(tmp_path / "two.atm")
 
 

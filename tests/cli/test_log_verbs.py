@@ -12,6 +12,8 @@ from contextlib import closing
 import pytest
 from cli_tools import add_two_machines, cli, mlp_plan
 
+from autotensor.base.counted import counted
+from autotensor.base.target import parse
 from autotensor.cli.output import IN_USE
 from tuning_db import StoreError, connect
 
@@ -108,6 +110,42 @@ def test_compiling_from_a_log_that_may_only_be_read(log, monkeypatch):
         "Note: the log does not record that this file uses its trials: tuning log 'log.db' cannot be written."
         in said.out
     )
+
+
+def test_schedules_for_another_number_of_threads_are_mentioned(log):
+    other = parse().num_cores + 1
+    note = (
+        f"the log has schedules for {counted(other - 1, 'thread')}, not for {other}; --threads N chooses the"
+    )
+    for words in (
+        ("compile", "mlp", "-o", "m.atm"),
+        ("run", "mlp"),
+        ("tasks", "mlp"),
+        ("explain", "mlp/0"),
+        ("show", "mlp/0"),
+    ):
+        said = cli(*words, "--threads", other)
+        assert said.code == 0, said.err
+        assert note in said.out + said.err, words
+    assert "None of these was tuned here yet" not in cli("tasks", "mlp", "--threads", other).err
+    for words in (("compile", "mlp", "-o", "n.atm"), ("tasks", "mlp"), ("explain", "mlp/0")):
+        said = cli(*words)
+        assert "--threads N" not in said.out + said.err
+    said = cli("compile", "mlp", "-o", "s.atm", "--numerics", "strict").out
+    assert f"the log has schedules for the target {parse().key()}, not for {parse().key()}/strict." in said
+    assert f"Note: n.atm has schedules for {counted(other - 1, 'thread')}; here it runs with {other}." in (
+        cli("run", "n.atm", "--threads", other).err
+    )
+    assert "has schedules for" not in cli("run", "n.atm").err
+
+
+def test_a_log_that_the_variable_names_and_that_is_not_there_is_mentioned_once(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("AUTOTENSOR_DB", str(tmp_path / "lost.db"))
+    note = f"there is no tuning log at {tmp_path / 'lost.db'} (AUTOTENSOR_DB): it counts as empty"
+    monkeypatch.chdir(tmp_path)
+    for words in (("tasks", "mlp"), ("compile", "mlp")):
+        assert cli(*words).code == 0
+        assert caplog.text.count(note) == 1
 
 
 def test_explain(log):

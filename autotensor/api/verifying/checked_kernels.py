@@ -38,7 +38,7 @@ class Step:
 
     @property
     def dag(self) -> ComputeDAG:
-        """What it computes in the call."""
+        """The computation, at the extents of the call."""
         return self.in_call(self.workload.dag)
 
     def in_call(self, dag: ComputeDAG) -> ComputeDAG:

@@ -122,7 +122,7 @@ def _spelled(symbol: str, least: int, most: int) -> str:
 
 
 def _asked(function: Function, source: Source) -> list[Asked]:
-    """What --shape and --batch say; once for each number of their ranges that is tried."""
+    """The values of --shape and --batch; one choice for each number of their ranges that is tried."""
     from autotensor.cli.model_files.onnx_files import parsed_shapes
     from autotensor.te.symbols import number, symbols_of
 
@@ -158,7 +158,7 @@ def _asked(function: Function, source: Source) -> list[Asked]:
 
 
 def _of_batch(function: Function, extents: Sequence[str], batch: Any) -> tuple[str, Any]:
-    """What --batch chooses: the extent of this name, or the first extent of the first input."""
+    """The choice of --batch: the extent of this name, or the first extent of the first input."""
     if "batch" in extents:
         return "batch", batch
     first = next((a for a in function.signature.inputs if a.shape), None)
@@ -177,7 +177,7 @@ def _spread(least: int, most: int) -> list[int]:
 
 
 def _shapes_of(texts: Sequence[str], function: Function) -> dict[str, Partly]:
-    """What the arrays of --input tell about the shapes of the inputs."""
+    """The shapes of the inputs, as far as the arrays of --input tell them."""
     whole, named = parted(texts)
     specs = {a.name: a for a in function.args if a.role != "output"}
     files = {name: Path(text) for name, text in named.items() if Path(text).is_file() and name in specs}

@@ -90,5 +90,7 @@ def show(
         about = {"name": found.workload.name, "key": found.workload.key, "origin": origin}
         put_json({**about, "as": form, "text": text})
         return
+    if found.trial is None and best and best.note:
+        tell(f"# Note: {best.note}.")
     tell(f"# {found.workload.name} ({found.workload.key[:12]}): {origin}")
     code(text)

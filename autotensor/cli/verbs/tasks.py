@@ -39,17 +39,20 @@ def tasks(
     from autotensor.api.log import open_existing
     from autotensor.api.models import plan_model
     from autotensor.cli.inputs import build_graph
-    from autotensor.resolve import in_use
+    from autotensor.resolve import in_use, tuned_for_others
     from autotensor.runtime.place import here
 
     plan = plan_model(build_graph(model, FixedSource(None, batch, shape, input)), machine.chosen())
     place = here(plan.target)
     found: list[dict[str, Any]] = []
+    notes: dict[str, None] = {}
     with open_existing(db) as store:
         for n, t in enumerate(plan.tasks):
-            key = t.workload.key
+            key = t.workload.at_greatest.key  # which is measured
             used = None if store is None else in_use(store, place.task(key))
             trials = 0 if store is None else store.count(*place.task(key))
+            if store is not None and not trials and (note := tuned_for_others(store, place.task(key))):
+                notes[note] = None
             found.append(
                 {
                     "task": f"{model}/{n}",
@@ -74,7 +77,9 @@ def tasks(
             for f in found
         ],
     )  # fmt: skip
+    for note in notes:
+        tell(f"Note: {note}.")
     if any(f["trial"] for f in found):
         say(IN_USE)
-    else:
+    elif not notes:
         tell(f"None of these was tuned here yet: `autotensor tune {model}`.")
