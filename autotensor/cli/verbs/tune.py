@@ -201,8 +201,8 @@ def tune(
         raise typer.Exit(stop.code)
     if report.tuning.reason == LATE and not report.tuning.trials:
         tell(
-            f"Nothing was measured: {why_nothing(report.tuning, options.limit_s or 0.0)}. {path} has the schedules that were "
-            f"known before; give more time, e.g. --deadline {LEAST_TIME}."
+            f"Nothing was measured: {why_nothing(report.tuning, options.limit_s or 0.0)}. {path} has the "
+            f"schedules that were known before; give more time, e.g. --deadline {LEAST_TIME}."
         )
         raise typer.Exit(NOTHING)
 
