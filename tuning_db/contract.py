@@ -386,14 +386,16 @@ class TrialStore(ABC):
 
     @abstractmethod
     def finalists(
-        self, run: str | None = None, codes: Collection[str] | None = None, machine: str | None = None
+        self,
+        run: str | None = None,
+        codes: Collection[str] | None = None,
+        machine: str | None = None,
+        session: str | None = None,
     ) -> tuple[TrialRecord, ...]:
-        """The final verified trial of this run, of these versions of the sources or of this machine, for
-        every task on every machine. It is the fastest trial of the last race; without a race, the fastest of
-        all.
+        """The final verified trial of this run or session, of these versions of the sources or of this
+        machine, for every task on every machine: the fastest of the last race, or of all without a race.
 
-        Races inside a model do not count. Cost: reads all trials of the run or machine; with `codes`, all
-        trials of the log.
+        Races inside a model do not count. Cost: reads all trials of that; with `codes`, of the log.
         """
 
     # --- rates of a machine; trials in use ---

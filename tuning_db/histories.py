@@ -41,11 +41,17 @@ class HistoryVerbs(Transactions):
         return self._all(Chapter, q.params(wanted=workload_key))
 
     def finalists(
-        self, run: str | None = None, codes: Collection[str] | None = None, machine: str | None = None
+        self,
+        run: str | None = None,
+        codes: Collection[str] | None = None,
+        machine: str | None = None,
+        session: str | None = None,
     ) -> tuple[TrialRecord, ...]:
         q = _FINALISTS
         if run is not None:
             q = q.where(m.Session.run_id == select(m.Run.id).where(m.Run.key == run).scalar_subquery())
+        if session is not None:
+            q = q.where(m.Session.uuid == session)
         if codes is not None:
             q = q.where(m.Trial.code_id.in_(select(m.Code.id).where(m.Code.key.in_(list(codes)))))
         if machine is not None:

@@ -1,4 +1,4 @@
-"""A comparison of two runs, commits or machines of a log, task by task, by all their samples.
+"""A comparison of two runs, sessions, commits or machines of a log, task by task, by all their samples.
 
     a   the final trial of run A       1.00 1.01 1.00 …  ┐
     b   the final trial of run B       1.03 1.05 1.03 …  ┴▶ b / a: 1.030, surely 1.024 … 1.041 ──▶ slower
@@ -18,8 +18,9 @@ from enum import StrEnum
 from autotensor.base.errors import InputError
 from autotensor.base.paired_times import Paired, apart
 from tuning_db import TrialStore
-from tuning_db.records import TrialRecord
+from tuning_db.records import SessionKind, TrialRecord
 
+COMPARED = (SessionKind.SEARCH, SessionKind.RACE)
 AT_LEAST = 0.005  # share of a time; two timings of the same code differ by this much
 
 
@@ -36,16 +37,17 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a comparison: a run, the code of a commit, or a machine."""
+    """One side of a comparison: a run, one of its sessions, the code of a commit, or a machine."""
 
-    kind: str  # run, commit, machine
+    kind: str  # run, session, commit, machine
     name: str
     run: str | None = None
     codes: tuple[str, ...] | None = None
     machine: str | None = None
+    session: str | None = None
 
     def trials(self, store: TrialStore) -> tuple[TrialRecord, ...]:
-        return store.finalists(self.run, self.codes, self.machine)
+        return store.finalists(self.run, self.codes, self.machine, self.session)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +68,11 @@ class TaskComparison:
 
 
 def compare(store: TrialStore, a: str, b: str, at_least: float = AT_LEAST) -> tuple[TaskComparison, ...]:
-    """The results of two runs, commits or machines for the tasks that both have, slower ones first.
+    """The results of two runs, sessions, commits or machines for the tasks that both have, slower ones first.
 
-    a, b: a run's key, a commit (`db commits`), a machine's fingerprint, or the beginning of one of these.
-    Runs and commits are compared separately on each machine. Raises InputError for a name that is not in the
-    log.
+    a, b: a run's key, the id of a search or of a race of single kernels, a commit (`db commits`), a machine's
+    fingerprint, or the beginning of one of these. Runs, sessions and commits are compared separately on each
+    machine. Raises InputError for a name that is not in the log.
     """
     sides = named(store, a), named(store, b)
     if sides[0].kind != sides[1].kind:
@@ -99,9 +101,10 @@ def regressions(
 
 
 def named(store: TrialStore, name: str) -> Side:
-    """The run, commit or machine with this name, or whose name begins with it. Raises InputError."""
+    """The run, session, commit or machine with this name, or whose name begins with it. Raises InputError."""
     known = [
         *(Side("run", r.key, run=r.key) for r in store.runs()),
+        *(Side("session", s.id, session=s.id) for s in store.sessions() if s.kind in COMPARED),
         *_commits(store),
         *(Side("machine", m.fingerprint, machine=m.fingerprint) for m in store.machines()),
     ]
@@ -112,8 +115,9 @@ def named(store: TrialStore, name: str) -> Side:
         kinds = " or ".join(f"{s.kind} {s.name[:16]}" for s in found[:3])
         raise InputError(f"{name!r} may be {kinds}.", fix="Give more of its characters.")
     raise InputError(
-        f"the log has no run, commit or machine {name!r}.",
-        fix="`autotensor db runs`, `db commits` and `db machines` list them.",
+        f"the log has no run, session, commit or machine {name!r}.",
+        fix="`autotensor db runs`, `db run`, `db commits` and `db machines` list them; races inside a model "
+        "are not compared.",
     )
 
 

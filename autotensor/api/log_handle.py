@@ -162,7 +162,7 @@ class LogHandle:
         return self._store.history(workload, By(by))
 
     def compare(self, a: str, b: str, at_least: float = AT_LEAST) -> tuple[TaskComparison, ...]:
-        """The results of two runs, commits or machines, task by task, compared by all samples.
+        """The results of two runs, sessions, commits or machines, task by task, compared by all samples.
 
         Raises InputError for a name that is not in the log.
         """
@@ -178,8 +178,9 @@ class LogHandle:
     def report(self, run: str | None = None, against: str | None = None) -> Report:
         """The report of a run: print it, `save("report.html")` it, or let a notebook show it.
 
-        run: the run's key, the beginning of the key, or its model; None: the last run. against: another run,
-        to compare with on the same page. Raises InputError when there is no such run.
+        run: the run's key, the id of one of its sessions, the beginning of either, or its model; None: the
+        last run. against: another run, to compare with on the same page. Raises InputError when there is no
+        such run.
         """
         from autotensor.api.run_report import run_report  # imported here: only reports need charts
 

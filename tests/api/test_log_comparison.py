@@ -117,7 +117,7 @@ def test_runs_and_machines_are_compared_alike() -> None:
 def test_what_is_compared_has_to_be_named_well() -> None:
     with two_commits(random.Random(6), 1.0) as store:
         store.put_code(Code("aaaa1112", "0.1", "aaaa1112"))
-        with pytest.raises(InputError, match="no run, commit or machine 'dddd'"):
+        with pytest.raises(InputError, match="no run, session, commit or machine 'dddd'"):
             compare(store, "dddd", NEW)
         with pytest.raises(InputError, match="'aaaa' may be commit aaaa1111 or commit aaaa1112"):
             compare(store, "aaaa", NEW)

@@ -16,6 +16,7 @@ from cli_tools import add_trials, add_two_machines, cli, mlp_plan
 from commits import COMMITS, add_races
 from postgres_server import running
 
+from autotensor.insight.report.run_rows import find_run
 from tuning_db import StoreError, connect
 from tuning_db.records import Code, Host, Opening, Parent, Run, SessionKind
 
@@ -79,6 +80,29 @@ def test_runs(log):
     assert [(r["model"], r["sessions"], r["trials"]) for r in rows] == [("mlp", 2, 3), ("", 1, 1)]
     assert answer("runs", "mlp") == rows[:1]
     assert answer("runs", "vgg16") == []
+    assert rows[0]["what"] == "mlp"
+
+
+def test_races_of_models_are_no_runs_of_their_own(log):
+    with connect(log) as store:
+        of = store.sessions()[0]
+        for kind, key in ((SessionKind.MODEL, "model"), (SessionKind.END, "end:1f0c")):
+            store.start_session(
+                run_key=key, seed=0, machine=of.machine, environment=of.environment, kind=kind
+            )
+    assert {r["what"] for r in json.loads(cli("db", "runs", "--json").out)["rows"]} >= {
+        "race inside a model",
+        "race of whole models",
+    }
+    text = cli("db", "runs").out
+    assert "end:" not in text
+    assert len(text.splitlines()) == 2 + 2
+
+
+def test_a_session_names_its_run_for_a_report(log):
+    with connect(log) as store:
+        search, race = (s for s in store.sessions() if s.run_key == find_run(store, "mlp").key)
+        assert find_run(store, search.id) == find_run(store, race.id[:12]) == find_run(store, "mlp")
 
 
 def test_run(log):
@@ -223,6 +247,13 @@ def test_compare(commits):
     assert max(map(len, cli("db", "compare", "aaaa", "bbbb").out.splitlines())) <= 80
 
 
+def test_sessions_are_compared(commits):
+    before, after = (id for (id,) in asked(commits, "SELECT uuid FROM session ORDER BY id LIMIT 2"))
+    assert answer("compare", before, after[:12]) == answer("compare", "aaaa", "bbbb")
+    said = cli("db", "compare", before, "aaaa").err
+    assert f"{before!r} is a session and 'aaaa' a commit." in said
+
+
 def test_regressions_are_an_error_for_who_waits_for_them(commits):
     said = cli("db", "regressions", "--json")
     assert said.code == 1
@@ -234,7 +265,7 @@ def test_regressions_are_an_error_for_who_waits_for_them(commits):
 
 
 def test_names_that_are_not_compared(commits):
-    assert "no run, commit or machine 'cccc'." in cli("db", "compare", "aaaa", "cccc").err
+    assert "no run, session, commit or machine 'cccc'." in cli("db", "compare", "aaaa", "cccc").err
     assert "'zen' may be machine zen3 or machine zen5." in cli("db", "compare", "zen", "aaaa").err
     assert "a comparison needs two names" in cli("db", "regressions", "aaaa").err
     assert cli("db", "compare", "aaaa").code == 2

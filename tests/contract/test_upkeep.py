@@ -259,6 +259,7 @@ def test_who_stands_for_a_run_a_machine_or_a_commit(store: TrialStore) -> None:
         ({"machine": "zen5"}, lambda t: t.machine == "zen5"),
         ({"run": "run 1"}, lambda t: sessions[t.session].run_key == "run 1"),
         ({"codes": ["none"]}, lambda t: False),
+        ({"session": trials[0].session}, lambda t: t.session == trials[0].session),
         ({}, lambda t: True),
     ):
         groups: dict[tuple[str, str], list[TrialRecord]] = {}

@@ -1,4 +1,4 @@
-"""`autotensor db compare` and `regressions`: two runs, commits or machines; `db commits`: all commits."""
+"""`autotensor db compare` and `regressions`: two runs, sessions, commits or machines; `db commits`: all."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SHOWN = {
 }
 COMMITS = ("commit", "version", "dirty", "sessions", "first", "last")
 
-A = typer.Argument(metavar="A", help="A run, commit or machine, or the first characters of one.")
+A = typer.Argument(metavar="A", help="A run, session, commit or machine, or its first characters.")
 B = typer.Argument(metavar="B", help="Another one, compared with A.")
 AtLeast = Annotated[
     str, typer.Option("--at-least", metavar="SHARE", help="Smaller ones are even: 0.5% or 0.005.")
@@ -51,7 +51,7 @@ def compare(
     json: AsJson = False,
     csv: AsCsv = False,
 ) -> None:
-    """Compare two runs, commits or machines, task by task.
+    """Compare two runs, sessions, commits or machines, task by task.
 
     Each side is represented by the fastest trial of its last race, or of its search if it has no race. The
     verdict uses all samples of both trials; it is "unsure" if the confidence bounds allow several verdicts.
@@ -77,7 +77,8 @@ def regressions(
 ) -> None:
     """List tasks that are surely slower in B than in A; the exit code is 1 if there are any.
 
-    A and B are runs, commits or machines. Without them, the newest commit is compared with the one before it.
+    A and B are runs, sessions, commits or machines. Without them, the newest commit is compared with the
+    one before it.
     """
     from autotensor.api import log_comparison
 

@@ -8,7 +8,7 @@ import typer
 
 from autotensor.base.errors import InputError
 from autotensor.cli.options import AsJson, Db, example, new_app
-from autotensor.cli.questions.answers import AsCsv, put_answer
+from autotensor.cli.questions.answers import AsCsv, minute, put_answer, short, whole
 from autotensor.cli.questions.reading import reading
 
 if TYPE_CHECKING:
@@ -18,7 +18,18 @@ if TYPE_CHECKING:
 
 app = new_app()
 
-RUNS = ("run", "model", "tasks", "sessions", "trials", "started", "stop_reason")
+# by their kind: sessions with a key of their own instead of a run's
+RACES_OF_MODELS = {"model": "race inside a model", "end": "race of whole models"}
+
+RUNS = ("run", "model", "tasks", "sessions", "trials", "started", "stop_reason", "what")
+SHOWN = {
+    "run": short("run"),
+    "what": whole("what"),
+    **{head: whole(head) for head in RUNS[2:5]},
+    "started": minute("started"),
+    "stopped because": whole("stop_reason"),
+}
+MOST_NAMES = 2  # of a run's tasks
 SESSIONS = (
     "session", "kind", "machine", "started", "ended", "trials", "ok", "stop_reason",
     "host", "user_name", "version", "commit_sha", "command",
@@ -34,7 +45,8 @@ def runs(
 ) -> None:
     """List the tuning runs: model, tasks, trials, when each began, why its last session ended.
 
-    The newest run comes last.
+    The newest run comes last. Races inside a model and between whole models belong to no run of their own;
+    only --json and --csv list them.
     """
     with reading(db) as store:
         known = {r.key: r for r in store.runs()}
@@ -50,11 +62,26 @@ def runs(
                 sum(store.count(session=s.id) for s in sessions),
                 sessions[0].started.isoformat(),
                 sessions[-1].stop_reason,
+                _what(known[key], sessions),
             )
             for key, sessions in of_run.items()
-            if model in (None, known[key].model)
+            if model in (None, known[key].model) and (json or csv or not _inner(sessions))
         ]
-    put_answer(RUNS, rows, json, csv)
+    put_answer(RUNS, rows, json, csv, SHOWN)
+
+
+def _inner(sessions: Sequence[Session]) -> bool:
+    """Whether these sessions are races that ended a run, and not a run."""
+    return all(s.kind.value in RACES_OF_MODELS for s in sessions)
+
+
+def _what(run: Run, sessions: Sequence[Session]) -> str:
+    """The model, the first tasks of a run without a model, or the kind of a race."""
+    if _inner(sessions):
+        return RACES_OF_MODELS[sessions[0].kind.value]
+    names = [str(t.get("name") or str(t["workload"])[:12]) for t in run.tasks]
+    more = [f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
+    return run.model or ", ".join([*names[:MOST_NAMES], *more])
 
 
 @app.command("run", epilog=example("autotensor db run 3f9a", "autotensor db run 3f9a --csv"))

@@ -11,7 +11,7 @@ from autotensor.cli.options import AsJson, Db, example, new_app
 
 app = new_app()
 
-RUN = "A run's key or its first digits, or a model, which means its newest run."
+RUN = "A run's key, a session of it, the first digits of either, or a model, which means its newest run."
 
 
 @app.command(

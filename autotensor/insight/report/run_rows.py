@@ -1,6 +1,6 @@
 """The rows of a log that belong to one run: its sessions on one machine, their trials, the races, the end.
 
-    find_run(store, "resnet50")      by key, by the beginning of a key, or by model (the latest run)
+    find_run(store, "resnet50")      by key or session, by the beginning of either, or by model (latest run)
     run_rows(store, run) ──▶ RunRows
 
 Races inside a model and between models are stored in sessions without the run's key. A run's races are those
@@ -37,11 +37,13 @@ class RunRows:
 
 
 def find_run(store: TrialStore, name: str | None) -> Run:
-    """The run with this key, with a key that begins like this, or with this model (its latest run).
+    """The run with this key, with a key that begins like this, with such a session, or with this model (its
+    latest run).
 
     None: the latest run of all. Raises InputError when no run fits, and when several keys begin like this.
     """
-    began = [s.run_key for s in store.sessions(SessionKind.SEARCH)]
+    sessions = store.sessions()
+    began = [s.run_key for s in sessions if s.kind is SessionKind.SEARCH]
     known = {r.key: r for r in store.runs()}
     order = [known[key] for key in dict.fromkeys(reversed(began))]  # the latest first
     if not order:
@@ -51,11 +53,14 @@ def find_run(store: TrialStore, name: str | None) -> Run:
     of_model = [r for r in order if r.model == name or r.key == name]
     if of_model:
         return of_model[0]
-    alike = [r for r in order if r.key.startswith(name)]
+    of_session = {s.run_key for s in sessions if s.id.startswith(name)}
+    alike = [r for r in order if r.key.startswith(name)] or [r for r in order if r.key in of_session]
     if len(alike) == 1:
         return alike[0]
     said = (
-        f"{len(alike)} runs have keys that begin" if alike else "no run has that model, or a key that begins"
+        f"{len(alike)} runs have keys or sessions that begin"
+        if alike
+        else "no run has that model, or a key or session that begins"
     )
     raise InputError(f"{said} with {name!r}.", fix="`autotensor db runs` lists them.")
 

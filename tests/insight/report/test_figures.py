@@ -43,7 +43,9 @@ def test_runs_are_named_by_key_beginning_or_model(two_runs, both):
         assert handle.report().figures.run == second.run
         assert handle.report("mlp").figures.run == second.run
         assert handle.report(first.run[:6]).figures.run == first.run
-        with pytest.raises(InputError, match="no run has that model, or a key that begins with 'vgg'"):
+        with pytest.raises(
+            InputError, match="no run has that model, or a key or session that begins with 'vgg'"
+        ):
             handle.report("vgg")
 
 
@@ -152,7 +154,7 @@ def test_a_run_without_a_time_says_so(both):
         for t in first.tasks
     ]
     f = replace(first, tasks=tuple(empty), failures=(), inside={}, default_s=None, tuned_s=None)
-    assert [x.answer for x in findings(f)] == ["nothing", "nothing", "there is none yet"]
+    assert [x.answer for x in findings(f)] == ["nothing", "there are no trials", "there is none yet"]
     assert last_gain(empty[0]) == 0
     assert chart_rows(f)["times"] == []
 
