@@ -111,6 +111,8 @@ class Kernel(ValueWriter):
         self.heavy = heavy(func.body)
         # the part of the parallel loop that is being written, if its inner loop is cut, too
         self.part: Part | None = None
+        # the variable of each loop around, and the variable that has its first value
+        self.around: list[tuple[Var, Var]] = []
         self.values_of: dict[Var, str] = {}  # the latest value of each `Let`
         self.tiles = tile_registers(func.name, collect(func.body, Dot))
         for k, buffer in enumerate(func.params):
@@ -306,8 +308,12 @@ class Kernel(ValueWriter):
         self.count += 1
         index = f"%i{self.count}"
         self.bind(s.var, index)
+        first = Var(f"{s.var.name}.first")
+        self.bind(first, begin)
+        self.around.append((s.var, first))
         around, self.bounds = self.bounds, self.bounds.in_loop(s.var, s.begin, s.extent)
         self.stmt(s.body)
+        self.around.pop()
         self.bounds = around  # the tail after the loop may have the same variable
         following = self.op(f"add nsw i64 {index}, 1")
         again = self.op(f"icmp slt i64 {following}, {end}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import numpy as np
 import pytest
@@ -100,6 +101,14 @@ def test_threads_meet_before_tiles_are_read() -> None:
     kernel = Kernel(func, ())
     kernel.function()
     assert {b.name for b in kernel.loaded} >= {"A", "W.packed"}
+
+
+@pytest.mark.parametrize(("rows", "branches"), [(128, 2), (32, 0)], ids=["four passes", "one pass"])
+def test_only_the_first_pass_over_a_panel_fetches_ahead(rows: int, branches: int) -> None:
+    dag = product(rows, 96, 512)
+    text, _ = module_text(lower(default_trace(dag, AMX).replay(dag), AMX), AMX)
+    assert text.count("call void @llvm.prefetch.p0") == 32  # the rows of two tiles
+    assert len(re.findall(r"br i1 %v\d+, label %fetch\d+", text)) == branches
 
 
 def test_other_processors_have_none() -> None:
