@@ -450,7 +450,8 @@ def _positions_reference(
     for i in np.ndindex(*out.shape):
         at = np.ix_(*(w.places(v) for v, w in zip(i[2:], windows, strict=True)))
         values, where = x[i[:2]][at].ravel(), numbers[at].ravel()
-        out[i] = where[values == values.max()].min()
+        best = values.max()
+        out[i] = where[np.isnan(values) if best != best else values == best].min()
     return out
 
 
@@ -474,7 +475,10 @@ def max_positions(
     ceil_mode: bool = False,
     column_major: bool = False,
 ) -> Tensor:
-    """The position in its channel of each window's largest element (of equal ones, the first); int64."""
+    """The position in its channel of each window's largest element (of equal ones, the first); int64.
+
+    NaN is greater than any number, as for argmax.
+    """
     axes, windows = _windows_behind("max_positions", x, kernel, stride, padding, dilation, ceil_mode)
     ks = [te.reduce_axis(w.kernel, f"k{n}") for n, w in enumerate(windows)]
     read = reader(x, te.min_value(x.dtype), axes, windows)

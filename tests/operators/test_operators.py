@@ -96,6 +96,13 @@ def test_max_pool_ignores_its_padding() -> None:
     np.testing.assert_array_equal(y, np.full((1, 1, 2, 2), -5))
 
 
+def test_the_position_of_nan_is_that_of_the_largest() -> None:
+    op = OPERATORS.get("max_positions")
+    x = np.array([[[1, np.nan, 3, 2, np.nan, np.nan, -np.inf, -np.inf]]], np.float32)
+    for found in (run(op, (x,), {"kernel": 2, "stride": 2}), op.reference(x, kernel=2, stride=2)):
+        np.testing.assert_array_equal(found, [[[1, 2, 4, 6]]])
+
+
 def test_concat_of_a_tensor_with_itself() -> None:
     x = placeholder((2, 3), name="x")
     y = OPERATORS.get("concat").compute(x, x, axis=1)
