@@ -478,3 +478,18 @@ def test_an_lstm_clips_what_its_gates_take_after_their_peepholes():
     weights |= {"again": weights["start"], "p": p.reshape(1, -1).astype(np.float32)}
     found = run("LSTM", *arrays, weights=weights, hidden_size=hidden, clip=limit)
     np.testing.assert_allclose(found[:, 0], wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_transposed_convolution_larger_than_its_windows_has_more_at_its_end():
+    x, w = np.array([[[1, 2]]], np.float32), np.ones((1, 1, 1), np.float32)
+    for size, wanted in ((3, [1, 0, 2]), (5, [1, 0, 2, 0, 0])):
+        found = run("ConvTranspose", x, w, strides=[2], output_shape=[size])
+        np.testing.assert_array_equal(found, [[wanted]])
+
+
+def test_places_of_a_symmetric_resize_are_not_rounded_up():
+    """(7 - 3/0.5)/2 + 0.5/0.5 - 0.5 is 1; with 7/2*(1 - 3/3.5) it was a bit more."""
+    how = {"coordinate_transformation_mode": "half_pixel_symmetric", "mode": "nearest"}
+    x, scales = np.arange(7, dtype=np.float32).reshape(1, 7), {"s": np.array([1, 0.5], np.float32)}
+    m = model([node("Resize", ["x", "", "s"], nearest_mode="ceil", **how)], {"x": x.shape}, weights=scales)
+    np.testing.assert_array_equal(evaluate(at.from_onnx(m), x)[0], [[1, 3, 5]])

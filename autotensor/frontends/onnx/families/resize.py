@@ -40,7 +40,7 @@ def places(a: Axis, mode: str) -> Array:
         case "half_pixel":
             return (i + 0.5) / a.scale - 0.5
         case "half_pixel_symmetric":
-            return n / 2 * (1 - a.after / long) + (i + 0.5) / a.scale - 0.5
+            return (n - 1) / 2 + (i + 0.5 - a.after / 2) / a.scale  # exact where a scale is
         case "pytorch_half_pixel":
             return (i + 0.5) / a.scale - 0.5 if long != 1 else np.full(a.after, -0.5)
         case "align_corners":

@@ -171,9 +171,10 @@ def _transposed(
         wanted = tuple(n * s for n, s in zip(extents, strides, strict=True))
     if wanted is not None:
         total = [f - n for f, n in zip(full, tuple(wanted)[-rank:], strict=True)]
-        less = [t // 2 for t in total]
-        more = [t - v for t, v in zip(total, less, strict=True)]
-        pads = (*less, *more) if mode == "SAME_UPPER" else (*more, *less)
+        before = [t // 2 if mode == "SAME_UPPER" else t - t // 2 for t in total]
+        if mode == "NOTSET":  # a larger result has more at its end, as in onnxruntime and ONNX's reference
+            before = [max(b, 0) for b in before]
+        pads = (*before, *(t - b for t, b in zip(total, before, strict=True)))
     elif mode == "VALID":
         pads = (0,) * 2 * rank
     return Geometry(kernel, strides, dilations, tuple(pads[:rank]), tuple(pads[rank:])), extra
