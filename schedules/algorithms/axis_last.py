@@ -1,11 +1,12 @@
-"""A reduction whose result lies across its operands is computed along the operands, and transposed.
+"""A stage whose result lies across its operands or its reader is computed with another axis last.
 
     C[i, j] = Σ_k A[k, i] * B[j, k, i]
 
         ──▶   C.along[j, i] = Σ_k A[k, i] * B[j, k, i];   C[i, j] = C.along[j, i]
 
-Then vectors read contiguous memory in every operand, and the result is transposed once. The terms and their
-order stay the same.
+Then vectors read contiguous memory in every operand, and the result is transposed once. If all readers have
+the same order of axes, this order is taken, and they read C.along itself. The terms and their order stay the
+same.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from autotensor.schedule.axis import fresh
 from autotensor.schedule.extents import access
 from autotensor.schedule.state import Stage, State
 from autotensor.te.stage import IterDef, StageOp
+from schedules.kit.stage_analysis import is_read_by_terms, names_of_terms
 
 NAME = "axis_last"
 
 
 def axis_last(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The reduction along its operands, and the transposed result; None if no other axis is better."""
+    """The stage with another axis last, and the transposed result; None if no other axis is better."""
     op = stage.op
-    along = axis_along_memory(op)
-    if along is None:
+    order = order_of_readers(state, stage) or order_along_memory(op)
+    if not order:
         return None
-    order = (*(a for a in op.axes if a is not along), along)
     name = fresh(f"{op.name}.along", set(state.names))
     extents = tuple(a.extent for a in order)
     made = tuple(Buffer(f"{name}{b.name.removeprefix(op.name)}", extents, b.dtype) for b in op.buffers)
@@ -39,6 +40,29 @@ def axis_last(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
         replace(op, name=name, axes=order, buffers=made, tag=""),
         StageOp(op.name, op.axes, (), loads, None, op.buffers, op.tag),
     )
+
+
+def order_of_readers(state: State, stage: Stage) -> tuple[IterDef, ...]:
+    """The axes of a stage in the order of its readers, each of which reads an element for one term or point:
+    the axes that the reader reduces, then the others. The result is () if the last axis stays the last, or if
+    readers have different orders."""
+    orders = {_order_of(r.op, stage.op) for r in state.consumers(stage)}
+    if stage.op.is_open or state.is_output(stage) or len(orders) != 1:
+        return ()
+    (order,) = orders
+    return order if order and order[-1] is not stage.op.axes[-1] else ()
+
+
+def _order_of(reader: StageOp, op: StageOp) -> tuple[IterDef, ...]:
+    names = names_of_terms(reader, op) if is_read_by_terms(reader, op) else None
+    axes = {a.name: a for a in op.axes}
+    return tuple(axes[names[a.name]] for a in (*reader.reduce_axes, *reader.axes)) if names else ()
+
+
+def order_along_memory(op: StageOp) -> tuple[IterDef, ...]:
+    """The axes of a reduction with the axis last that moves along memory; () if there is no such axis."""
+    along = axis_along_memory(op)
+    return () if along is None else (*(a for a in op.axes if a is not along), along)
 
 
 def axis_along_memory(op: StageOp) -> IterDef | None:

@@ -47,6 +47,8 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("constants", constant_stages.constants),
     # before all rules that make decisions: they must see the joined reduction
     SketchRule("siblings", siblings.siblings),
+    # before all that make loops: the order of a result's axes decides which of them apply
+    SketchRule("axis_last", axis_last.axis_last),
     # after siblings, whose windows share loads; before all others, which do not change windows
     SketchRule("shared_windows", shared_windows.shared_windows),
     # before all others that make loops: loops over steps must stay in order
@@ -75,10 +77,10 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("pipeline", pipeline.pipeline),
     # before row_chain, epilogue, pointwise and gpu_bind, which make loops for cheap stages
     SketchRule("inline", inline.inline, ANY, weighed=True),
-    # before all that look at one stage of a chain: they would sum along rows, or tile the stages
-    SketchRule("short_rows", short_rows.short_rows),
-    # before long_reduction, row_chain, columns and tile_cpu, which would store every inner sum
+    # before short_rows, long_reduction, row_chain, columns and tile_cpu, which would store every inner sum
     SketchRule("nested_sums", nested_sums.nested_sums),
+    # before all others that look at one stage of a chain: they would sum along rows, or tile the stages
+    SketchRule("short_rows", short_rows.short_rows),
     # before row_chain, columns and tile_cpu, which would let one core compute the whole sum
     SketchRule("long_reduction", long_reduction.long_reduction),
     # before row_chain, which would sum one result after another
@@ -97,8 +99,6 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("gpu_reduce", gpu_reduce.gpu_reduce, GPU),
     # before tile_cpu: no operand of a window is broadcast
     SketchRule("windows", windows.windows),
-    # before tile_cpu, whose vectors run along the result's last axis
-    SketchRule("axis_last", axis_last.axis_last),
     # before tile_general, which has no register tiles
     SketchRule("tile_cpu", tile_cpu.tile_cpu),
     # these two last, because they take what is left; their order does not matter

@@ -1,6 +1,9 @@
-"""Reductions whose result lies across their operands: which are turned, and that it is right."""
+"""Reductions whose result lies across their operands or their readers: which are turned, and that it is
+right."""
 
 from __future__ import annotations
+
+import random
 
 import pytest
 from comparison import check
@@ -8,6 +11,7 @@ from comparison import check
 from autotensor import te
 from autotensor.base.target import parse
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
+from autotensor.schedule.primitives.compute_at import Inline
 from autotensor.te.dag import ComputeDAG
 from schedules.algorithms.axis_last import NAME, axis_along_memory
 from schedules.generate import default_trace, generate
@@ -91,3 +95,117 @@ def test_a_turned_result_is_not_computed_in_slivers() -> None:
     (op,) = largest(64, 3, 32).stages  # of rows of three elements
     assert vectors_in_box(op, (64, 1), 8) == 64
     assert vectors_in_box(op, (64, 3), 8) == 24
+
+
+# -- readers that consume the last axis ---------------------------------------------------------------------
+
+
+def in_readers_order(dag: ComputeDAG) -> bool:
+    """Whether a stage is turned and nothing transposes it again."""
+    steps = default_trace(dag, TARGET).steps
+    turned = {s.stage for s in steps if isinstance(s, UseAlgorithm) and s.algorithm == NAME}
+    return any(isinstance(s, Inline) and s.stage in turned for s in steps)
+
+
+def matched(rows: int = 3, columns: int = 40, depth: int = 5, shifts: int = 4, **form: bool) -> ComputeDAG:
+    """The best of few shifts of a window (`window`) or of a product, of shifted columns or (`tables`) of
+    different ones."""
+    window, tables, between, least = (form.get(f, False) for f in ("window", "tables", "between", "least"))
+    k, d = te.reduce_axis(depth, "k"), te.reduce_axis(shifts, "d")
+    down = depth - 1 if window else 0
+    lead = () if window else (depth,)
+    a = te.placeholder((*lead, rows + down, columns), name="a")
+    table = (shifts, depth, rows) if tables else (*lead, rows + down, columns + shifts - 1)
+    b = te.placeholder(table, name="b")
+
+    def term(y, x, d):
+        mine = a[y + k, x] if window else a[k, y, x]
+        other = b[d, k, y] if tables else b[y + k, x + d] if window else b[k, y, x + d]
+        return te.abs(mine - other) if window else mine * other
+
+    c = te.compute((rows, columns, shifts), lambda y, x, d: te.sum(term(y, x, d), axis=k), name="c")
+    if between:
+        c0 = c
+        c = te.compute(c.shape, lambda y, x, d: te.maximum(c0[y, x, d], 0.0) * 2.0, name="between")
+    join = te.min if least else te.max
+    return ComputeDAG.of([a, b, te.compute((rows, columns), lambda y, x: join(c[y, x, d], axis=d), name="m")])
+
+
+FORMS = [
+    {},
+    {"window": True},
+    {"window": True, "least": True},
+    {"tables": True},
+    {"between": True},
+    {"between": True, "tables": True},
+]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda f: " ".join(f) or "shifted")
+def test_vectors_run_along_the_axis_that_the_reader_keeps(form: dict[str, bool]) -> None:
+    dag = matched(**form)
+    assert in_readers_order(dag)
+    check(dag, default_trace(dag, TARGET))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_size_and_any_schedule_gives_the_same(seed: int) -> None:
+    rng = random.Random(seed)
+    names = ("window", "tables", "between", "least")
+    form = {f: rng.random() < 0.5 for f in names}
+    form["tables"] = form["tables"] and not form["window"]
+    sizes = rng.randint(1, 4), rng.choice((16, 17, 31, 33, 48)), rng.randint(1, 5), rng.randint(2, 9)
+    dag = matched(*sizes, **form)
+    sketches = [s for s in generate(dag, TARGET) if "axis_last" in s.made_by]
+    assert sketches
+    for sketch in rng.sample(sketches, min(2, len(sketches))):
+        check(dag, sketch.fill(sketch.random(rng)), native=seed % 3 == 0)
+
+
+def test_a_short_axis_gets_no_vectors_by_default() -> None:
+    """With more shifts than columns, vectors stay along the shifts; the other order is on offer."""
+    dag = matched(columns=20, shifts=70)
+    assert not in_readers_order(dag)
+    assert any("axis_last" in s.made_by for s in generate(dag, TARGET))
+
+
+def test_a_stage_whose_operands_lie_across_the_readers_axis_stays() -> None:
+    a = te.placeholder((3, 40, 32), name="a")
+    b = te.placeholder((3, 43, 32), name="b")
+    k, d = te.reduce_axis(32, "k"), te.reduce_axis(4, "d")
+    c = te.compute((3, 40, 4), lambda y, x, d: te.sum(a[y, x, k] * b[y, x + d, k], axis=k), name="c")
+    dag = ComputeDAG.of([a, b, te.compute((3, 40), lambda y, x: te.max(c[y, x, d], axis=d), name="m")])
+    assert not any("axis_last" in s.made_by for s in generate(dag, TARGET))
+
+
+def test_all_readers_must_want_one_order() -> None:
+    k, d, e = te.reduce_axis(5, "k"), te.reduce_axis(6, "d"), te.reduce_axis(6, "e")
+    x, y = te.placeholder((5, 70), name="x"), te.placeholder((5, 75), name="y")
+    c = te.compute((70, 6), lambda i, d: te.sum(te.abs(x[k, i] - y[k, i + d]), axis=k), name="c")
+    m = te.compute((70,), lambda i: te.min(c[i, d], axis=d), name="m")
+    z = te.compute((70,), lambda i: te.sum(te.exp(m[i] - c[i, e]), axis=e), name="z")
+    p = te.compute((70, 6), lambda i, d: c[i, d] - m[i], name="p")
+    dag = ComputeDAG.of([x, y, m, z])
+    assert in_readers_order(dag)
+    check(dag, default_trace(dag, TARGET))
+    assert not in_readers_order(ComputeDAG.of([x, y, m, p]))
+    assert not in_readers_order(ComputeDAG.of([x, y, c, m]))
+
+
+def test_a_pointwise_stage_alone_keeps_its_order() -> None:
+    """Its reader may sum in any order; a stored transposed stage would be worse."""
+    x, d = te.placeholder((3, 20, 40), name="x"), te.reduce_axis(20, "d")
+    e = te.compute((3, 40, 20), lambda y, i, d: te.exp(x[y, d, i]), name="e")
+    s = te.compute((3, 40), lambda y, i: te.sum(e[y, i, d], axis=d), name="s")
+    assert not in_readers_order(ComputeDAG.of([x, s]))
+
+
+def test_sums_inside_a_readers_sums_keep_their_order() -> None:
+    """They are never stored, and `nested_sums` takes any order of axes."""
+    x, w = te.placeholder((8, 12), name="x"), te.placeholder((12, 40, 3), name="w", constant=True)
+    k, p = te.reduce_axis(12, "k"), te.reduce_axis(3, "p")
+    z = te.compute((8, 40, 3), lambda b, o, p: te.sum(x[b, k] * w[k, o, p], axis=k), name="z")
+    dag = ComputeDAG.of([x, w, te.compute((8, 40), lambda b, o: te.max(z[b, o, p], axis=p), name="m")])
+    first, *_ = generate(dag, TARGET)
+    assert first.made_by == ("nested_sums",)
+    check(dag, default_trace(dag, TARGET))

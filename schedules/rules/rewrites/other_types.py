@@ -25,7 +25,6 @@ from schedules.algorithms.narrow.places import NAME as PLACES
 from schedules.algorithms.narrow.sums import NAME as NARROW_SUMS
 from schedules.kit.stage_analysis import at_point, epilogue, lanes_of, undecided
 from schedules.registry import Extension, in_turn
-from schedules.rules.rewrites.axis_last import lies_across
 from schedules.rules.tiles.windows import find_window
 
 
@@ -45,8 +44,7 @@ def _places(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     onward = Extension(onward=True)
     # If a result is transposed, narrow indices come last: if the widening stage is computed together with the
     # reduction, both have only the lanes of the wide results (3 times as slow).
-    across = lies_across(state, stage, target) or _is_turned(state, stage)
-    yield from (onward, narrow) if across else (narrow, onward)
+    yield from (onward, narrow) if _is_turned(state, stage) else (narrow, onward)
 
 
 def _is_turned(state: State, stage: Stage) -> bool:
