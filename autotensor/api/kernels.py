@@ -95,14 +95,20 @@ class Lowered:
 
 @takes_its_names("at.lower", {"binds": "Leave it out: buffers are chosen by the schedule."})
 def lower(
-    schedule: Schedule, args: Sequence[Tensor], *, simple_mode: bool = True, name: str = "main"
+    schedule: Schedule,
+    args: Sequence[Tensor],
+    *,
+    target: str | Target | None = None,
+    simple_mode: bool = True,
+    name: str = "main",
 ) -> Lowered:
     """The loops of a schedule. Raises ScheduleError or LoweringError if it cannot be turned into loops.
 
+    target: needed by schedules that bind threads, or name an instruction; None: any CPU.
     simple_mode, name: allowed because TVM's tutorials pass them; they change nothing.
     """
     state = _state(schedule, args)
-    return Lowered(lower_state(state), nest_text(state))
+    return Lowered(lower_state(state, None if target is None else parse(target)), nest_text(state))
 
 
 @takes_its_names("at.build", _BUILD_ELSEWHERE)

@@ -55,10 +55,13 @@ def check_capabilities(state: State, target: Target | None) -> None:
             if axis.mark in (Mark.UNROLLED, Mark.VECTORIZED) and axis.thread:
                 meant = axis.thread in instructions or (axis.thread in known_dots() and kind in GPU_KINDS)
                 if not meant and kind != "interp":
+                    fix = f"Leave the step out; it has {', '.join(instructions) or 'none'}."
+                    if target is None and axis.thread in known_dots():
+                        fix = 'Name the target: target="llvm" is this machine.'
                     raise ScheduleError(
                         f"tensorize: target {_name(target)!r} has no instruction {axis.thread!r} for axis "
                         f"{axis.name!r} of stage {stage.name!r}.",
-                        fix=f"Leave the step out; it has {', '.join(instructions) or 'none'}.",
+                        fix=fix,
                     )
             elif axis.mark is not Mark.SERIAL and MARKS[axis.mark] not in does:
                 raise _refused(MARKS[axis.mark], stage, axis, kind, does)
@@ -82,7 +85,10 @@ def check_capabilities(state: State, target: Target | None) -> None:
 
 def _refused(word: str, stage: Stage, axis: Axis, kind: str, does: Collection[str]) -> ScheduleError:
     if word == "bind":
-        return ScheduleError(f"bind: target {kind!r} has no thread axes; use parallel({axis.name!r}).")
+        return ScheduleError(
+            f"bind: target {kind!r} has no thread axes; use parallel({axis.name!r}).",
+            fix='GPUs have them: target="cuda", or target="opencl".',
+        )
     return ScheduleError(
         f"{word}: target {kind!r} would run axis {axis.name!r} of stage {stage.name!r} as a plain loop.",
         fix=f"Leave the step out; it honours {', '.join(sorted(does)) or 'no marks'}.",

@@ -38,6 +38,29 @@ def test_arguments_that_are_no_list(what: Any) -> None:
         at.lower(what, [A, B, C])
 
 
+def test_loops_of_threads_are_lowered_for_a_target() -> None:
+    a = te.placeholder((64,), name="A")
+    b = te.compute((64,), lambda i: a[i] + 1, name="B")
+    s = te.create_schedule(b)
+    s[b].bind("i", te.thread_axis("threadIdx.x"))
+    with pytest.raises(at.AutotensorError, match=r"has no thread axes; .* GPUs have them: target="):
+        at.lower(s, [a, b])
+    assert "threadIdx.x" in str(at.lower(s, [a, b], target="opencl"))
+
+
+def test_a_named_instruction_is_lowered_for_a_target() -> None:
+    a = te.placeholder((16, 4), "uint8", name="A")
+    b = te.placeholder((16, 4), "int8", name="B")
+    k = te.reduce_axis(4, name="k")
+    c = te.compute(
+        (16,), lambda j: te.sum(a[j, k].astype("int32") * b[j, k].astype("int32"), axis=k), name="C"
+    )
+    s = te.create_schedule(c)
+    s[c].tensorize("j", "x86.vpdpbusd.512")
+    with pytest.raises(at.AutotensorError, match=r'Name the target: target="llvm" is this machine\.'):
+        at.lower(s, [a, b, c])
+
+
 def test_a_model_without_outputs() -> None:
     with pytest.raises(InputError, match="model 'model' has no outputs"):
         at.compile_model([])

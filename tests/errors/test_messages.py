@@ -231,7 +231,10 @@ def vectorized_host() -> None:
     lower(s.state)
 
 
-@CASES.says("bind: target 'llvm' has no thread axes; use parallel('i').")
+@CASES.says(
+    "bind: target 'llvm' has no thread axes; use parallel('i'). "
+    'GPUs have them: target="cuda", or target="opencl".'
+)
 def bind() -> None:
     s = schedule()
     s["C"].bind("i", "blockIdx.x")
@@ -284,12 +287,22 @@ def long_unroll() -> None:
 # -- places --------------------------------------------------------------------------------------------------
 
 
-@CASES.says(
-    "compute_at: 'C' is also read by 'D', which is outside loop 'i' of 'E'. Compute it at root, or inline it."
-)
+@CASES.says("compute_at: 'C' is also read by 'D', which is outside loop 'i' of 'E'. Compute 'C' at root.")
 def read_outside() -> None:
     s = schedule()
     s["C"].compute_at(s["E"], "i")
+
+
+@CASES.says(
+    "compute_at: 'P' is also read by 'Q', which is outside loop 'i' of 'R'. "
+    "Attach 'Q' there first, or compute 'P' at root."
+)
+def read_by_a_stage_that_can_be_attached_first() -> None:
+    a = te.placeholder((8, 4), name="A")
+    p = te.compute((8, 4), lambda i, j: a[i, j] + 1, name="P")
+    q = te.compute((8, 4), lambda i, j: p[i, j] * 2, name="Q")
+    s = create_schedule(te.compute((8, 4), lambda i, j: q[i, j] - p[i, j], name="R"))
+    s["P"].compute_at(s["R"], "i")
 
 
 @CASES.says(

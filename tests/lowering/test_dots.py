@@ -97,6 +97,28 @@ def test_other_types_are_an_error() -> None:
         lower(s.state, parse("llvm -mcpu=sapphirerapids"))
 
 
+@pytest.mark.parametrize("types", [("float32", "float32"), ("int32", "int32"), ("int8", "int32")])
+def test_products_of_other_types_are_an_error_whatever_their_loops(types: tuple[str, str]) -> None:
+    operand, acc = types
+    a, b = te.placeholder((8, 12), operand, name="A"), te.placeholder((12, 40), operand, name="B")
+    k = te.reduce_axis(12, name="k")
+    c = te.compute((8, 40), lambda i, j: te.sum(a[i, k].astype(acc) * b[k, j].astype(acc), axis=k), name="C")
+    s = te.create_schedule(c)
+    s[c].tensorize("j", "x86.vpdpbusd.512")
+    with pytest.raises(LoweringError, match=r"tensorize: x86\.vpdpbusd\.512 does not fit"):
+        lower(s.state, parse("llvm -mcpu=sapphirerapids"))
+
+
+def test_a_stage_without_a_sum_is_refused_at_once() -> None:
+    a = te.placeholder((64,), "int32", name="A")
+    s = te.create_schedule(te.compute((64,), lambda i: a[i] + 1, name="C"))
+    with pytest.raises(
+        ScheduleError,
+        match=r"tensorize: stage 'C' has no sum; x86\.vpdpbusd\.512 adds products to sums\. Tens",
+    ):
+        s["C"].tensorize("i", "x86.vpdpbusd.512")
+
+
 def test_a_processor_without_it_refuses() -> None:
     s = product(known_dots().get("x86.vpdpbusd.512"), 3, 32, 16)
     with pytest.raises(ScheduleError, match=r"target 'llvm' has no instruction 'x86\.vpdpbusd\.512'"):

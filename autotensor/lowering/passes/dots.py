@@ -59,8 +59,10 @@ def _replaced(loop: For) -> Stmt:
         if found is not None:
             return found
         whole = sorted(loops.values()) == sorted(instruction.loops) and inside.mask is None
+    products = [p for p in map(_sum_of_products, collect(loop, Store)) if p is not None]
+    foreign = any(not _of_types(instruction, p) for p in products)
     # products of tiles are never left as vector loops, which would take a hundred times as long
-    if whole or (instruction.rows > 1 and any(map(_sum_of_products, collect(loop, Store)))):
+    if whole or foreign or (instruction.rows > 1 and products):
         raise LoweringError(
             f"tensorize: {instruction.name} does not fit\n{loop}",
             fix=f"It adds products of {instruction.a.dtype} and {instruction.b.dtype} to "
@@ -68,6 +70,14 @@ def _replaced(loop: For) -> Stmt:
             f"{instruction.sums.steps}, {instruction.a.steps} and {instruction.b.steps} through these.",
         )
     return _as_loops(loop, instruction)
+
+
+def _of_types(instruction: DotInstruction, parts: tuple[Load, Load, Load]) -> bool:
+    """Whether a sum and its factors have the instruction's types."""
+    total, *factors = (x.buffer.dtype for x in parts)
+    return total == instruction.sums.dtype and (
+        sorted(map(str, factors)) == sorted((str(instruction.a.dtype), str(instruction.b.dtype)))
+    )
 
 
 def _nest(s: Stmt) -> tuple[Loops, Stmt]:

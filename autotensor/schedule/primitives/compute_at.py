@@ -74,12 +74,18 @@ class ComputeAt:
                 raise ScheduleError(
                     f"compute_at: {stage.name!r} is also read by {reader.name!r}, which is outside loop "
                     f"{axis.name!r} of {host.name!r}.",
-                    fix="Compute it at root, or inline it.",
+                    fix=_ways(state, stage, reader),
                 )
         return placed
 
     def call(self) -> str:
         return f's["{self.stage}"].compute_at(s["{self.host}"], "{self.axis}")'
+
+
+def _ways(state: State, stage: Stage, reader: Stage) -> str:
+    """Advice for a stage that is to be computed at a loop, and has a reader outside this loop."""
+    first = "" if state.is_output(reader) else f"Attach {reader.name!r} there first, or "
+    return f"{first}{'compute' if first else 'Compute'} {stage.name!r} at root."
 
 
 def _check_cycle(state: State, stage: Stage) -> None:

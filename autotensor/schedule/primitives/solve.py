@@ -69,7 +69,8 @@ class Scan:
         if found is None or found.axis != leaf.name:
             raise ScheduleError(
                 f"scan: stage {stage.name!r} is not a reduction over all terms before the element along "
-                f"{leaf.name!r}."
+                f"{leaf.name!r}.",
+                fix="" if found is None else f"It is one along {found.axis!r}.",
             )
         if leaf.mark is not Mark.SERIAL:
             raise ScheduleError(f"scan: axis {leaf.name!r} of stage {stage.name!r} is {leaf.mark.value}.")
@@ -102,7 +103,8 @@ class Sort:
         if found is None or found.axis != leaf.name:
             raise ScheduleError(
                 f"sort: stage {stage.name!r} does not count the elements along {leaf.name!r} that come "
-                "before its own in an order of all."
+                "before its own in an order of all.",
+                fix="" if found is None else f"It counts those along {found.axis!r}.",
             )
         return state.with_stage(replace(stage, sorted=leaf.name))
 

@@ -62,6 +62,12 @@ class Tensorize:
                 f"tensorize: axis {axis.name!r} of stage {stage.name!r} is not a plain reduction loop.",
                 fix=f"Split the reduction by {meant.depth}, tensorize the inner loop.",
             )
+        combiner = stage.op.combiner
+        if isinstance(meant, DotInstruction) and (combiner is None or combiner.name != "sum"):
+            raise ScheduleError(
+                f"tensorize: stage {stage.name!r} has no sum; {self.instruction} adds products to sums.",
+                fix="Tensorize the stage that has the reduction.",
+            )
         if axis.mark is not Mark.SERIAL:
             raise ScheduleError(
                 f"tensorize: axis {axis.name!r} of stage {stage.name!r} is {axis.mark.value} already.",
