@@ -3,12 +3,13 @@
     rows of the log ──by workload and sketch──▶ populations ──prior, features──▶ Arrow batches
 
 The features come from today's rules and prior. A trial is left out if today's rules no longer make its
-sketch. The prior uses the rates that the log has for the trial's machine.
+sketch; the frame counts such trials. The prior uses the rates that the log has for the trial's machine.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
@@ -47,6 +48,10 @@ OUTCOME = (
 )
 NEEDED = ("sketch", "decisions")
 PRIOR = "prior_s"
+# reasons why trials are left out
+UNREADABLE = "this version cannot read the computation or the target"
+NO_SKETCH = "no installed rule makes the sketch any more"
+NO_OPTION = "the rule no longer offers the options that were chosen"
 ROWS = 100_000  # rows that are read at once: describing a sketch takes as long for one row as for hundreds
 
 
@@ -63,11 +68,15 @@ def feature_frame(store: TrialStore, where: Where, columns: Sequence[str] | None
             if name not in known:
                 raise StoreError(f"table 'features' has no column {name!r}.", f"Known: {', '.join(known)}.")
     schema = pa.schema([(name, kinds[name]) for name in names])
-    return Frame(schema, lambda: _batches(store, where, schema))
+    left_out: Counter[str] = Counter()
+    return Frame(schema, lambda: _batches(store, where, schema, left_out), left_out)
 
 
-def _batches(store: TrialStore, where: Where, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(
+    store: TrialStore, where: Where, schema: pa.Schema, left_out: Counter[str]
+) -> Iterator[pa.RecordBatch]:
     pa = import_pyarrow()
+    left_out.clear()
     table = TABLES["trials"]
     asked = (*OUTCOME, *NEEDED)
     query, values = select(table, {name: table.columns[name] for name in asked}, where)
@@ -75,7 +84,7 @@ def _batches(store: TrialStore, where: Where, schema: pa.Schema) -> Iterator[pa.
     for rows in store.rows(query, values, ROWS):
         trials = [dict(zip(asked, row, strict=True)) for row in rows]
         for (workload, target, sketch, _), group in _alike(trials, space):
-            found = space.described(workload, target, group[0]["machine"], sketch, group)
+            found = space.described(workload, target, group[0]["machine"], sketch, group, left_out)
             if found:
                 yield pa.RecordBatch.from_pydict({n: found[n] for n in schema.names}, schema=schema)
 
@@ -125,15 +134,25 @@ class _Space:
             return ""
 
     def described(
-        self, workload: str, target: str, machine: str, sketch: str, trials: list[dict[str, Any]]
+        self,
+        workload: str,
+        target: str,
+        machine: str,
+        sketch: str,
+        trials: list[dict[str, Any]],
+        left_out: Counter[str],
     ) -> dict[str, Any]:
-        """Columns of the trials of one sketch; {} if today's rules do not make the sketch."""
-        known = self.sketches(workload, target).get(sketch)
+        """Columns of the trials of one sketch; {} if today's rules do not make the sketch. Trials without
+        columns are counted in `left_out`."""
+        sketches = self.sketches(workload, target)
+        known = sketches.get(sketch)
         if known is None:
+            left_out[NO_SKETCH if sketches else UNREADABLE] += len(trials)
             return {}
         made, state, aim = known
         rows = [(t, _row(made, json.loads(t["decisions"]))) for t in trials]
         fitting = [(t, row) for t, row in rows if row is not None]
+        left_out.update({NO_OPTION: len(rows) - len(fitting)} if len(fitting) < len(rows) else {})
         if not fitting:
             return {}
         scoring = Scoring(made, state, aim, self.rates(machine, aim))

@@ -206,6 +206,12 @@ def test_a_table_is_exported(log, tmp_path):
     assert cli("db", "export", "t.csv", "--table", "counts").out.endswith("rows.\n")
     assert (tmp_path / "t.csv").read_text().startswith('"workload","name","target"')
     assert cli("db", "export", "x.out", "--format", "parquet").code == 0
+    told = cli("db", "export", "f.csv", "--table", "features").out.splitlines()
+    document = json.loads(cli("db", "export", "f.csv", "--table", "features", "--json").out)
+    assert told[0] == f"f.csv: {document['rows']} rows."
+    left_out = sum(document["left_out"].values())
+    assert document["rows"] + left_out == 4
+    assert told[1].startswith(f"{left_out} trials left out: ")
     wrong = cli("db", "export", "t.csv", "--table", "trails")
     assert wrong.code == 1
     assert "there is no table 'trails'" in wrong.err

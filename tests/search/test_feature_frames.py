@@ -7,7 +7,7 @@ import pytest
 from fakes import TARGET, FakeMeasurer, task
 from runs import CONVOLUTION, PRODUCT, run
 
-from autotensor.search.feature_frames import OUTCOME, PRIOR, feature_frame
+from autotensor.search.feature_frames import NO_OPTION, NO_SKETCH, OUTCOME, PRIOR, feature_frame
 from autotensor.search.journal import decisions_of
 from autotensor.search.propose.tuner import Tuner
 from autotensor.search.score.boosted.xgb_model import XGBModel
@@ -57,4 +57,15 @@ def test_trials_of_other_rules_are_left_out() -> None:
     first = store.trials()[0]
     session = store.start_session(run_key="k", seed=0, machine=first.machine, environment=first.environment)
     store.add_trials([replace(first, session=session.id, round=None, sketch_hash="gone", id=None)])
-    assert pa.table(feature_frame(store, {"session": session.id})).num_rows == 0
+    left_out = feature_frame(store, {"session": session.id})
+    for _ in range(2):  # each use counts anew
+        assert pa.table(left_out).num_rows == 0
+        assert left_out.left_out == {NO_SKETCH: 1}
+    decisions = {name: (99,) for name in first.decisions}
+    other = replace(first, session=session.id, round=None, decisions=decisions, trace_hash="t", id=None)
+    store.add_trials([other])
+    both = feature_frame(store, {"session": session.id})
+    assert pa.table(both).num_rows == 0
+    assert both.left_out == {NO_SKETCH: 1, NO_OPTION: 1}
+    whole = feature_frame(store, {})
+    assert pa.table(whole).num_rows + whole.left_out.total() == len(store.trials())

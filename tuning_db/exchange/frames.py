@@ -9,8 +9,9 @@ The frames have keys instead of the log's row numbers. This module needs pyarrow
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -147,6 +148,8 @@ class Frame:
 
     schema: pa.Schema
     batches: Callable[[], Iterator[pa.RecordBatch]]
+    # rows of the log that the last use left out, by reason; empty for most tables
+    left_out: Counter[str] = field(default_factory=Counter)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -326,10 +329,10 @@ def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
     import pyarrow as pa
 
     arrays = []
-    for array, field in zip(batch.columns, batch.schema, strict=True):
-        if pa.types.is_list(field.type):
+    for array, column in zip(batch.columns, batch.schema, strict=True):
+        if pa.types.is_list(column.type):
             array = pa.array([None if v is None else json.dumps(v) for v in array.to_pylist()], pa.string())
-        elif pa.types.is_dictionary(field.type):
+        elif pa.types.is_dictionary(column.type):
             array = array.dictionary_decode()
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=_flat_schema(batch.schema))

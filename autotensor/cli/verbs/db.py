@@ -206,15 +206,22 @@ def export(
         from tuning_db.exchange.transfer import export_jsonl
 
         with reading(db) as store:
-            rows = export_jsonl(store, file)
+            rows, left_out = export_jsonl(store, file), Counter[str]()
     else:
         from autotensor.api.log_handle import log
         from tuning_db.exchange.frames import export_frame
 
         with reading(db), log(db) as handle:
-            rows = export_frame(handle.frame(table_), str(file), chosen.value)
+            found = handle.frame(table_)
+            rows, left_out = export_frame(found, str(file), chosen.value), found.left_out
     what = "trials" if chosen is Format.JSONL or table_ == "trials" else "rows"
-    put_json({"file": str(file), what: rows}) if json else say(f"{file}: {rows} {what}.")
+    if json:
+        put_json({"file": str(file), what: rows, "left_out": left_out})
+        return
+    say(f"{file}: {rows} {what}.")
+    if left_out:
+        reasons = "; ".join(f"{n}: {reason}" for reason, n in left_out.most_common())
+        say(f"{counted(left_out.total(), 'trial')} left out: {reasons}.")
 
 
 @app.command("import", epilog=example("autotensor db import trials.jsonl"))
