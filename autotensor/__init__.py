@@ -130,6 +130,8 @@ _ELSEWHERE = {  # names of TVM → advice for autotensor
     "topi": "write the formula with te.compute; whole models have at.ops",
     "graph_executor": _MODELS,
     "nd": "pass NumPy arrays: f(a, b, c)",
+    "ndarray": "pass NumPy arrays: f(a, b, c)",
+    "sparse": "extents cannot depend on data; rows of constant length are gathered with ordinary indices",
     "convert": "pass NumPy arrays: f(a, b, c)",
     "context": _ARRAYS,
     "device": _ARRAYS,

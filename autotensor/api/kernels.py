@@ -198,6 +198,7 @@ def tune(
 
     if fleet is not None and measurer is not None:
         raise InputError("fleet= and measurer= exclude each other.", fix="Give one of them.")
+    dag = _checked(args)
     options = TuneOptions(
         trials=trials,
         seed=seed,
@@ -210,7 +211,6 @@ def tune(
         deadline_s=deadline_s,
     )
     deadline = Deadline.after(options.limit_s)
-    dag = _checked(args)
     workload = Workload.of(dag, name or dag.outputs[-1].name).at_greatest
     with joined(fleet) as members, open_log(db) as store, shown(options, listener, progress) as heard:
         chosen = parse(target) if members is None else members.target(target)

@@ -169,6 +169,23 @@ class Target:
         return replace(self, num_cores=threads)
 
 
+_LEFT_OUT = (
+    "device",
+    "keys",
+    "libs",
+    "link-params",
+    "mabi",
+    "mfloat-abi",
+    "model",
+    "opt-level",
+    "system-lib",
+)
+_ELSEWHERE = {  # options of TVM's targets → the advice for this project
+    **dict.fromkeys(_LEFT_OUT, "Leave it out: kernels are always optimised, and call no library."),
+    "host": "Leave it out: the target is one text.",
+    "march": "Write -mtriple=aarch64-linux-gnu, say.",
+    "num-cores": "Write -threads=N.",
+}
 _FIRST = ("-arch", "-platform", "-device")  # options that choose the target, which the other options change
 
 
@@ -235,8 +252,10 @@ def parse(text: str | Target | None = None) -> Target:
                     raise TargetError(f"target option {option!r} has an empty name.")
                 target = replace(target, keep_float32=names)
             case _:
-                known = "-mcpu, -mattr, -mtriple, -threads, -numerics, -keep-float32, -denormals"
-                raise TargetError(f"target option {option!r} is unknown.", fix=f"Known: {known}.")
+                known = "Known: -mcpu, -mattr, -mtriple, -threads, -numerics, -keep-float32, -denormals."
+                raise TargetError(
+                    f"target option {option!r} is unknown.", fix=_ELSEWHERE.get(name.lstrip("-"), known)
+                )
     if target.keep_float32 and target.numerics not in HALVES:
         raise TargetError(
             f"keep-float32 is given with numerics {target.numerics!r}, which round no layer to 16 bits.",

@@ -9,6 +9,7 @@ from autotensor.base.absent_names import advice
 _ARRAYS = "pass NumPy arrays: f(a, b, c); a kernel runs on the target that it was built for"
 _ELSEWHERE = {  # names of TVM's runtime → what to write here
     "load_module": 'write at.load("k.atm"), for a file of f.save("k.atm")',
+    "load_static_library": 'write at.load("k.atm"), for a file of f.save("k.atm")',
     "Module": "at.build and at.load give functions: call them with NumPy arrays",
     **dict.fromkeys(("cpu", "cuda", "device", "Device", "ndarray", "convert", "tvm_ffi"), _ARRAYS),
     "vm": "models are compiled by at.compile_model; call the result with NumPy arrays",

@@ -79,7 +79,10 @@ class OpRef:
             raise absent("s[C].op", name, self, dict.fromkeys(_OP_OF_TENSOR, f"it is C.op.{name}"))
 
 
-_BY_POSITION = ("parent", "scope", "var", "ivar", "thread_ivar", "x_parent", "y_parent", "pragma_type")
+_BY_POSITION = (
+    *("parent", "scope", "var", "ivar", "thread_ivar", "x_parent", "y_parent", "pragma_type"),
+    *("outer", "inner"),
+)
 _ARGUMENTS_ELSEWHERE = {  # arguments of TVM's primitives → the advice for this project
     **dict.fromkeys(_BY_POSITION, "Pass it by position; the order is TVM's."),
     "disable_predication": "Leave it out: a loop has a guard only where the split leaves a tail.",

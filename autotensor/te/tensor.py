@@ -96,10 +96,17 @@ class Placeholder:
 
 _VALUES = "a tensor of te has no values; at.build makes a function, which takes and gives NumPy arrays"
 _INDICES = "write a te.compute over the new axes: te.compute((n, m), lambda i, j: A[j, i])"
+_SAME = "write a is b"
+_OP_ELSEWHERE = {  # attributes of TVM's operations → what to write here
+    "attrs": "leave it out; attributes have no effect here",
+    "num_outputs": "it is len(C.op.body)",
+    "same_as": _SAME,
+    "scan_axis": "the steps of te.scan are the first axis: C.op.axis[0]",
+}
 _ELSEWHERE = {  # attributes of other systems' tensors → what to write here
     **dict.fromkeys(("asnumpy", "numpy", "item", "tolist", "copyto"), _VALUES),
     **dict.fromkeys(("T", "reshape", "transpose", "flatten", "sum", "mean"), _INDICES),
-    "same_as": "write a is b",
+    "same_as": _SAME,
     "value_index": "it is A.index",
 }
 
@@ -166,6 +173,11 @@ class Compute:
     """A stage: `bodies[n]` over `axes` (and over `reduce_axes` inside a reduction) defines output n."""
 
     __slots__ = ("axes", "bodies", "name", "reduce_axes", "states", "tag")
+
+    if not TYPE_CHECKING:  # type checkers should still report unknown names
+
+        def __getattr__(self, name: str) -> Any:
+            raise absent("C.op", name, self, _OP_ELSEWHERE)
 
     def __init__(
         self,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from autotensor.base.absent_names import takes_its_names
+from autotensor.base.absent_names import absent, takes_its_names
 from autotensor.base.errors import ScheduleError
 
 VTHREAD = "vthread"
@@ -21,6 +22,11 @@ class ThreadAxis:
 
     def __str__(self) -> str:
         return self.name
+
+    if not TYPE_CHECKING:  # type checkers should still report unknown names
+
+        def __getattr__(self, name: str) -> Any:
+            raise absent("thread_axis", name, self, {"var": "leave it out; loops have the guards they need"})
 
 
 @takes_its_names("te.thread_axis", {"name": "Leave it out: loops keep their names."})

@@ -38,6 +38,27 @@ def test_arguments_that_are_no_list(what: Any) -> None:
         at.lower(what, [A, B, C])
 
 
+def test_tune_takes_no_schedule() -> None:
+    with pytest.raises(
+        InputError, match=r"arguments are a Schedule, not a list of tensors\. Write \[A, B, C\]"
+    ):
+        at.tune(te.create_schedule(C), [A, B, C])
+
+
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [
+        ("-num-cores 4", r"target option '-num-cores' is unknown\. Write -threads=N\."),
+        ("-device=arm_cpu", r"Leave it out: kernels are always optimised, and call no library\."),
+        ("--system-lib", r"Leave it out: kernels"),
+        ("-mcpv=znver4", r"Known: -mcpu, -mattr"),
+    ],
+)
+def test_options_of_other_targets(option: str, advice: str) -> None:
+    with pytest.raises(TargetError, match=advice):
+        at.build([A, B, C], target=f"llvm {option}")
+
+
 def test_loops_of_threads_are_lowered_for_a_target() -> None:
     a = te.placeholder((64,), name="A")
     b = te.compute((64,), lambda i: a[i] + 1, name="B")

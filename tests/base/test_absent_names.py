@@ -229,6 +229,9 @@ def test_a_type_error_inside_a_function_stays_as_it_is() -> None:
         (lambda: te.create_schedule(B)[B].op.axis[0].dom, "C.op.axis[0].dom.extent is the extent"),
         (lambda: at.lower(te.create_schedule(B), [A, B]).script, "print it, or its .ir"),
         (lambda: kernel().set_input, "call it with NumPy arrays"),
+        (lambda: te.thread_axis("threadIdx.x").var, "leave it out; loops have the guards"),
+        (lambda: B.op.num_outputs, "it is len(C.op.body)"),
+        (lambda: at.ndarray, "pass NumPy arrays"),
     ],
 )
 def test_more_habits_of_tvm(use, says) -> None:

@@ -36,6 +36,16 @@ def unknown_stage() -> None:
     schedule()["X"].unroll("i")
 
 
+@CASES.says(
+    "cache_read: stage 'P' is inlined, so that nothing reads it. "
+    "Use cache_read first, then compute_inline: the copy computes the stage."
+)
+def copy_of_an_inlined_stage() -> None:
+    s = chain()
+    s["P"].compute_inline()
+    s.cache_read("P", "local", ["Q"])
+
+
 @CASES.says("there is no tensor 'X'; there are A, B, C, D, E.")
 def unknown_tensor() -> None:
     schedule().cache_read("X", "local", ["C"])

@@ -8,7 +8,7 @@ from autotensor.base.errors import ScheduleError
 from autotensor.ir.expr import Load
 from autotensor.ir.func import Scope
 from autotensor.schedule.axis import fresh
-from autotensor.schedule.state import Root, Stage, State, redirect
+from autotensor.schedule.state import Inlined, Root, Stage, State, redirect
 from autotensor.schedule.step import StageName, Word, quoted, step
 from autotensor.te.stage import StageOp, axes_over, buffer_over
 
@@ -40,6 +40,11 @@ class CacheRead:
         buffer = state.buffer(self.tensor)
         reading = state.readers(buffer)
         chosen = [state.stage(r) for r in self.readers] if self.readers else list(reading)
+        if made := [s for s in state.stages if buffer in s.op.buffers and isinstance(s.place, Inlined)]:
+            raise ScheduleError(
+                f"cache_read: stage {made[0].name!r} is inlined, so that nothing reads it.",
+                fix="Use cache_read first, then compute_inline: the copy computes the stage.",
+            )
         for stage in chosen:
             if stage not in reading:
                 raise ScheduleError(
