@@ -96,6 +96,15 @@ class Part:
     inner: Mapping[Stmt, Inner]
 
 
+@dataclass(frozen=True, slots=True)
+class Around:
+    """A loop around the statement that is being written."""
+
+    var: Var
+    first: Var  # has the first value of `var`
+    extent: int  # 0 if it is not a constant
+
+
 class Kernel(ValueWriter):
     """Writes one kernel."""
 
@@ -111,8 +120,7 @@ class Kernel(ValueWriter):
         self.heavy = heavy(func.body)
         # the part of the parallel loop that is being written, if its inner loop is cut, too
         self.part: Part | None = None
-        # the variable of each loop around, and the variable that has its first value
-        self.around: list[tuple[Var, Var]] = []
+        self.around: list[Around] = []  # the loops around, outermost first
         self.values_of: dict[Var, str] = {}  # the latest value of each `Let`
         self.tiles = tile_registers(func.name, collect(func.body, Dot))
         for k, buffer in enumerate(func.params):
@@ -308,9 +316,9 @@ class Kernel(ValueWriter):
         self.count += 1
         index = f"%i{self.count}"
         self.bind(s.var, index)
-        first = Var(f"{s.var.name}.first")
-        self.bind(first, begin)
-        self.around.append((s.var, first))
+        extent = int(s.extent.value) if isinstance(s.extent, Const) else 0
+        self.around.append(Around(s.var, Var(f"{s.var.name}.first"), extent))
+        self.bind(self.around[-1].first, begin)
         around, self.bounds = self.bounds, self.bounds.in_loop(s.var, s.begin, s.extent)
         self.stmt(s.body)
         self.around.pop()

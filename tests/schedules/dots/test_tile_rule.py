@@ -103,12 +103,16 @@ def test_threads_meet_before_tiles_are_read() -> None:
     assert {b.name for b in kernel.loaded} >= {"A", "W.packed"}
 
 
-@pytest.mark.parametrize(("rows", "branches"), [(128, 2), (32, 0)], ids=["four passes", "one pass"])
-def test_only_the_first_pass_over_a_panel_fetches_ahead(rows: int, branches: int) -> None:
+@pytest.mark.parametrize(("rows", "lines"), [(128, 4), (96, 6), (32, 16)])
+def test_each_pass_over_a_panel_fetches_its_share_of_the_next_one(rows: int, lines: int) -> None:
+    """Passes of 32 rows. Each step loads two tiles of 16 rows, of panels of 512 x 32 bytes."""
     dag = product(rows, 96, 512)
     text, _ = module_text(lower(default_trace(dag, AMX).replay(dag), AMX), AMX)
-    assert text.count("call void @llvm.prefetch.p0") == 32  # the rows of two tiles
-    assert len(re.findall(r"br i1 %v\d+, label %fetch\d+", text)) == branches
+    fetched = re.findall(
+        r"(%v\d+) = getelementptr i8, ptr %v\d+, i64 (\d+)\n  call void @llvm.prefetch", text
+    )
+    begin = 4096 if rows == 32 else 512 * 32
+    assert [int(at) for at in fetched] == [begin + 128 * line for line in range(lines)] * 2
 
 
 def test_other_processors_have_none() -> None:
