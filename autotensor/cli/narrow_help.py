@@ -1,10 +1,11 @@
-"""Help for terminals of fewer than 80 columns; Typer's own help is never narrower than 50 columns."""
+"""Help that fits the terminal and cuts no sentence; Typer's own help is never narrower than 50 columns."""
 
 from __future__ import annotations
 
 from typing import Any
 
 WIDEST = 80  # also without a terminal
+WHOLE = 1000  # characters; more than any first sentence has
 
 
 def fit(command: Any, width: int | None) -> dict[str, Any]:
@@ -20,6 +21,7 @@ def _set_formatter(command: Any) -> None:
     context: Any = command.context_class
     command.context_class = type("Context", (context,), {"formatter_class": _formatter(context)})
     for below in getattr(command, "commands", {}).values():
+        below.short_help = below.get_short_help_str(WHOLE)  # folded in lists of verbs; else Click cuts it
         _set_formatter(below)
 
 

@@ -48,6 +48,15 @@ def test_version():
     assert cli("--version").out == f"autotensor {__version__}\n"
 
 
+@pytest.mark.parametrize("width", [80, 40])
+@pytest.mark.parametrize("verb", ["db", "fleet"])
+def test_lists_of_verbs_cut_no_sentence(verb, width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    said = cli(verb, "--help").out
+    assert "..." not in said.partition("Commands:")[2]
+    assert all(len(line) <= width for line in said.splitlines())
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help(verb):
     said = cli(verb, "--help")
