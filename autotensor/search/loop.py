@@ -18,6 +18,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from autotensor.base import log
+from autotensor.base.counted import counted
 from autotensor.base.doors import name_of
 from autotensor.base.errors import InputError, MeasureError
 from autotensor.base.target import Target
@@ -81,6 +83,7 @@ RACE_S = 0.8  # rough seconds of a final race without its timing
 RACES_SHARE = 0.2  # largest share of the deadline that is kept for the final races
 # in a fleet: the most batches of a task that are proposed at once; and the fewest rounds that a task keeps
 MOST_TOGETHER, LEAST_ROUNDS = 4, 8
+FEWEST_EACH = 4  # trials of a task, on average, for which a search is worth its name: the default and three
 LEAST_RACE_S = 0.2  # least seconds of timing, because a shorter race decides nothing
 
 
@@ -164,6 +167,7 @@ class _Loop:
             reused = self._resume()
         if reused:
             self.say(Resumed(reused))
+        self._advise()
         while not (reason := self._over()):
             self._fill()
             if self.flights:
@@ -189,6 +193,16 @@ class _Loop:
         known.teach(self.model, target, self.rates, [r.tuner for r in self.runs], self.metric)
         for run in self.runs:
             run.tuner.suggest(known.seeds(run.tuner))
+
+    def _advise(self) -> None:
+        """Warns of a budget that is spent almost wholly on the tasks' defaults."""
+        tasks, trials = sum(not r.ended for r in self.runs), self.options.trials
+        if tasks > 1 and trials < FEWEST_EACH * tasks:
+            log.warn(
+                f"{counted(trials, 'trial')} for {tasks} tasks are few: each task first times its default "
+                f"schedule. {tasks * self.options.batch} trials are a batch for each; effort quick tunes "
+                "only the heaviest tasks."
+            )
 
     def _over(self) -> str:
         """The reason why the whole run ends; "" while it continues."""

@@ -70,6 +70,17 @@ def test_events_tell_the_story() -> None:
     assert {e.task.label for e in heard if isinstance(e, TaskDone)} <= {t.task.label for t in report.tasks}
 
 
+@pytest.mark.parametrize(("trials", "few"), [(3, True), (7, True), (8, False)])
+def test_a_budget_of_hardly_more_than_the_defaults_gives_advice(
+    trials: int, few: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    run([PRODUCT, SMALL_PRODUCT], trials)
+    run([PRODUCT], 1)  # a single task has all trials
+    lines = caplog.messages
+    assert [line.partition(" are few")[0] for line in lines] == [f"{trials} trials for 2 tasks"] * few
+    assert all("16 trials are a batch for each" in line for line in lines)
+
+
 def test_stopping() -> None:
     asked = itertools.count()
     measurer = FakeMeasurer()
