@@ -31,7 +31,8 @@ from autotensor.graph.linking.link_groups import link
 from autotensor.graph.partition import KernelTask, own_outputs, partition
 from autotensor.graph.partition import tasks as tasks_of
 from autotensor.graph.rules import GPU_PASSES, OPEN_PASSES, PASSES, Pass, optimize_for
-from autotensor.graph.symbols.generalise import Cut, OpenLayout, check_least, generalised
+from autotensor.graph.symbols.followed_constants import with_formulas
+from autotensor.graph.symbols.generalise import Cut, OpenLayout, check_others, generalised
 from autotensor.graph.symbols.graph_families import GraphFamily
 from autotensor.graph.symbols.open_graphs import OpenGraph
 from autotensor.graph.symbols.samples import Samples
@@ -117,11 +118,12 @@ def _plan_family(family: GraphFamily, target: Target, facts: Mapping[str, Any]) 
         decided.append(is_one_nest(workload.dag, target))
         return decided[-1]
 
-    cuts = [_cut(family.at(samples.choices[0]), target, decide, OPEN_PASSES)]
-    for choice in samples.choices[1:]:
-        cuts.append(_cut(family.at(choice), target, _repeated(decided), OPEN_PASSES))
+    graphs = [family.at(choice) for choice in samples.choices]
+    first, *others = with_formulas(graphs)
+    cuts = [_cut(first, target, decide, OPEN_PASSES)]
+    cuts += [_cut(graph, target, _repeated(decided), OPEN_PASSES) for graph in others]
     groups, opened = generalised(family.name, samples, cuts)
-    check_least(family, opened)
+    check_others(family, samples, graphs, opened)
     return ModelPlan(cuts[0][0], groups, tasks_of(groups), target, facts, opened=opened)
 
 

@@ -84,7 +84,7 @@ class ComputeDAG:
         """The extents that are known at run time only, in order of appearance."""
         shapes = [e for b in self.inputs for e in b.extents]
         axes = [a.runtime for s in self.stages for a in s.all_axes if a.runtime is not None]
-        return symbols_of(*shapes, *axes)
+        return symbols_of(*shapes, *axes, *(n for s in self.stages for n in s.body_symbols))
 
     def flops(self) -> int:
         """Floating-point operations of the part that runs at every call."""

@@ -16,7 +16,7 @@ from autotensor.ir.expr import Binary, Call, Combiner, Compare, Const, Expr, Loa
 from autotensor.ir.func import Buffer
 from autotensor.ir.node import children
 from autotensor.ir.simplify import simplify
-from autotensor.ir.visit import collect, free_vars
+from autotensor.ir.visit import collect, walk
 from autotensor.te.tensor import AxisKind
 
 
@@ -67,7 +67,12 @@ class StageOp:
     @property
     def is_open(self) -> bool:
         """Whether the stage depends on extents that are known at run time only."""
-        return any(a.runtime is not None for a in self.all_axes) or _has_symbols(self.bodies)
+        return any(a.runtime is not None for a in self.all_axes) or bool(self.body_symbols)
+
+    @property
+    def body_symbols(self) -> tuple[Symbol, ...]:
+        """The symbols that the bodies use as numbers or in indices, in order of appearance."""
+        return _symbols_in(self.bodies)
 
     @property
     def has_open_sum(self) -> bool:
@@ -112,8 +117,8 @@ def _loads(bodies: tuple[Expr, ...]) -> tuple[Load, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _has_symbols(bodies: tuple[Expr, ...]) -> bool:
-    return any(isinstance(v, Symbol) for body in bodies for v in free_vars(body))
+def _symbols_in(bodies: tuple[Expr, ...]) -> tuple[Symbol, ...]:
+    return tuple(dict.fromkeys(n for body in bodies for n in walk(body) if isinstance(n, Symbol)))
 
 
 @lru_cache(maxsize=4096)

@@ -30,9 +30,13 @@ def fold_constants(graph: Graph) -> Graph:
 @rule(Apply)
 def fold(node: Apply, uses: Uses) -> GraphNode | None:
     """add(2, 3) ──▶ 5"""
-    read = _read(node)
-    grown = prod(node.shape) * node.dtype.bytes
-    return None if read is None or grown > sum(x.nbytes for x in read) + MAX_GROWTH_BYTES else _folded(node)
+    return None if _read(node) is None or is_grown(node) else _folded(node)
+
+
+def is_grown(node: Apply) -> bool:
+    """Whether a result is much larger than the inputs."""
+    read = sum(prod(x.shape) * x.dtype.bytes for x in node.inputs)
+    return prod(node.shape) * node.dtype.bytes > read + MAX_GROWTH_BYTES
 
 
 FOLD = Rules(fold)

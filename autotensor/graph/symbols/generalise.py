@@ -20,10 +20,11 @@ import numpy as np
 from autotensor.base.dtype import dtype_of, int64
 from autotensor.base.errors import GraphError
 from autotensor.graph.groups import Group
-from autotensor.graph.ir import Array, Constant, Graph, GraphNode, Input
+from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, Input
 from autotensor.graph.storage import place, storage
-from autotensor.graph.symbols.graph_families import GraphFamily, said
+from autotensor.graph.symbols.graph_families import Choice, GraphFamily, said
 from autotensor.graph.symbols.samples import Samples
+from autotensor.graph.symbols.side_by_side import is_beginning, numbers_of, side_by_side
 from autotensor.ir.expr import Expr, Symbol, as_expr, cast, const
 from autotensor.te.open_shapes import formula
 from autotensor.te.symbols import Extent, number
@@ -61,18 +62,48 @@ def generalised(name: str, samples: Samples, cuts: Sequence[Cut]) -> tuple[tuple
     return _Family(name, samples, cuts).open()
 
 
-def check_least(family: GraphFamily, opened: OpenLayout) -> None:
-    """Raises GraphError unless the model exists at its least extents, with results of the inferred shapes."""
-    least = {s: s.least for s in opened.symbols}
-    graph = family.at(least)
-    for name, node in zip(graph.output_names, graph.outputs, strict=True):
-        wanted = tuple(number(n, least) for n in opened.shapes[name])
-        if node.shape != wanted:
-            raise GraphError(
-                f"model {family.name!r}: at its least extents, result {name!r} is {list(node.shape)}, at "
-                f"greater ones it is as if it were {list(wanted)}.",
-                fix=BY_SHAPE,
-            )
+def check_others(family: GraphFamily, samples: Samples, graphs: Sequence[Graph], opened: OpenLayout) -> None:
+    """Raises GraphError unless graphs at lesser extents have the numbers that follow from the samples.
+
+    graphs: the graphs at `samples.choices`, as the family makes them.
+    """
+    for choice in samples.lesser:
+        graph = family.at(choice)
+        for name, node in zip(graph.output_names, graph.outputs, strict=True):
+            wanted = tuple(number(n, choice) for n in opened.shapes[name])
+            if node.shape != wanted:
+                raise GraphError(
+                    f"model {family.name!r}: at {said(choice)}, result {name!r} is {list(node.shape)}; by "
+                    f"greater extents, it would be {list(wanted)}.",
+                    fix=BY_SHAPE,
+                )
+        for *seen, other in side_by_side([*graphs, graph]) or ():
+            if not _is_foretold(samples, choice, seen, other):
+                what = other.op_name if isinstance(other, Apply) else "constant"
+                raise GraphError(
+                    f"model {family.name!r}: at {said(choice)}, {what!r} {list(other.shape)} has another "
+                    f"number than by greater extents, where it is {list(seen[0].shape)} at "
+                    f"{said(samples.choices[0])}.",
+                    fix=BY_SHAPE,
+                )
+
+
+def _is_foretold(samples: Samples, choice: Choice, seen: Sequence[GraphNode], other: GraphNode) -> bool:
+    """Whether a node has the numbers that follow from the same node at the samples."""
+    for *known, found in zip(*map(numbers_of, (*seen, other)), strict=False):
+        if all(x == known[0] for x in known):
+            follows = known[0]
+        elif all(isinstance(x, int) for x in known):
+            expr = samples.expression([int(x) for x in known])
+            follows = found if expr is None else number(expr, choice)
+        else:
+            continue
+        if found != follows:
+            return False
+    if not isinstance(other, Constant):
+        return True
+    whole, *others = map(_array, seen)
+    return not all(is_beginning(x, whole) for x in others) or is_beginning(other.array, whole)
 
 
 class _Family:

@@ -3,9 +3,9 @@
     n in 1 … 8:  n = 8, 7, 5, 3          [128, 112, 80, 48] ──▶ 16*n          [64, 64, 64, 64] ──▶ 64
                                          [9, 8, 6, 4]       ──▶ n + 1         [4, 4, 3, 2]     ──▶ none
 
-An expression is a sum of at most three terms, each an integer times symbols. There is at least one sample
-more than such a sum has coefficients. So numbers of another form are found out: rounded halves, a maximum, or
-a choice that depends on the number.
+An expression is a sum of at most three terms, or four if there are several symbols: 2 * (h + 1) * (w + 1).
+Each term is an integer times symbols. There is at least one sample more than such a sum has coefficients. So
+numbers of another form are found out: rounded halves, a maximum, or a choice that depends on the number.
 """
 
 from __future__ import annotations
@@ -48,6 +48,13 @@ class Samples:
             columns.append([s.most, *(turned[::-1] if n % 2 else turned)])
         return tuple(dict(zip(self.symbols, row, strict=True)) for row in zip(*columns, strict=True))
 
+    @cached_property
+    def lesser(self) -> tuple[Choice, ...]:
+        """Choices far below the samples: the least values, and values in between."""
+        least = {s: s.least for s in self.symbols}
+        between = {s: s.least + (s.most - s.least) // 3 for s in self.symbols}
+        return tuple(c for n, c in enumerate((least, between)) if c not in (least, between)[:n])
+
     def expression(self, numbers: Sequence[int]) -> Extent | None:
         """The expression that equals each of these numbers at its choice; None if there is none."""
         if len(set(numbers)) == 1:
@@ -76,7 +83,7 @@ class Samples:
         return {m: tuple(prod(c[s] for s in m) for c in self.choices) for m in self._monomials}
 
     def _found(self, numbers: tuple[int, ...]) -> Expr | None:
-        for size in range(1, MOST_TERMS + 1):
+        for size in range(1, MOST_TERMS + min(len(self.symbols), 2)):
             for terms in combinations(self._monomials, size):
                 rows = list(zip(*(self._columns[m] for m in terms), strict=True))
                 factors = _solved(rows[:size], numbers[:size])

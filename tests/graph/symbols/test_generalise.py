@@ -57,7 +57,7 @@ def rows(n: int) -> GraphNode:
         ),
         (lambda n: rows(n) * np.full((12,), n * 0.3, np.float32), "reads a constant .* another one at other"),
         (
-            lambda n: at.ops.dense(rows(n), np.ones((n, 12), np.float32) * n),
+            lambda n: at.ops.dense(rows(n), (np.arange(n * 12, dtype=np.float32) ** 2 % n).reshape(n, 12)),
             "reads a constant .* another one",
         ),
         (lambda n: at.ops.clip(rows(n), 0.0, n * n * 0.7), "neither an extent nor one divided by an extent"),
@@ -80,7 +80,22 @@ def test_a_model_that_is_none_at_its_least_extent_is_refused() -> None:
     def make(n: int) -> GraphNode:
         return at.ops.slice(rows(n), (2,), (n,), axes=(0,))
 
-    with pytest.raises(at.AutotensorError, match=r"may be -1|at its least extents"):
+    with pytest.raises(at.AutotensorError, match=r"may be -1|at n = 1, result"):
+        at.plan_model(at.open_graph(make, n), TARGET)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: at.ops.sum(at.ops.slice(rows(n), (0,), (min(n, 8),), axes=(0,)), axis=0),
+        lambda n: at.ops.slice(rows(n), (min(n, 8) - 1,), (min(n, 8),), axes=(0,)),
+        lambda n: at.ops.mean(rows(n), axis=0) * np.full((12,), min(n, 8), np.float32),
+        lambda n: at.ops.sum(rows(n) + np.arange(16.0, dtype=np.float32)[:n, None] * min(n, 8), axis=0),
+    ],
+)
+def test_what_is_else_at_lesser_extents_is_refused(make: Any) -> None:
+    """Near the greatest extent, min(n, 8) is 8."""
+    with pytest.raises(GraphError, match=r"at n = \d+, '.*' \[.*\] has another number than by greater"):
         at.plan_model(at.open_graph(make, n), TARGET)
 
 

@@ -23,6 +23,7 @@ h = te.var("h", range=(32, 640), multiple_of=32)
         lambda b, n, h: 12 * b * n * n,
         lambda b, n, h: n - 2,
         lambda b, n, h: b * n + 3 * n - 1,
+        lambda b, n, h: 2 * (b + 3) * (n + 1),
         lambda b, n, h: h // 16 + 1,  # its steps are of 32
     ],
 )

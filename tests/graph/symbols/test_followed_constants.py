@@ -1,0 +1,91 @@
+"""Constants that differ between extents: their formulas, and models that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import autotensor as at
+from autotensor import te
+from autotensor.graph.ir import GraphNode
+from autotensor.graph.symbols.followed_constants import FORMS, affine, band, held, mirrored, wrapped
+
+p, n = te.var("p", range=(1, 24)), te.var("n", range=(4, 40))
+ops = at.ops
+Array = np.ndarray[Any, Any]
+
+
+@pytest.mark.parametrize(
+    ("form", "array"),
+    [
+        (affine, np.arange(5, 12)),
+        (affine, 3.0 - 2 * np.arange(4)[:, None] + np.zeros((1, 3))),
+        (affine, np.array(7)),
+        (wrapped, (np.arange(8) - 3) % 8),
+        (wrapped, np.arange(12) % 4),
+        (mirrored, np.pad(np.arange(9), (2, 3), "reflect")),
+        (held, np.pad(np.arange(9), (2, 3), "edge")),
+        (band, np.tri(5, 9, 4, bool)),
+        (band, np.where(np.tri(5, 9, 4, bool), 0.0, -np.inf).astype(np.float32)[None]),
+    ],
+)
+def test_forms(form: Callable[[Array], Any], array: Array) -> None:
+    formula = form(array)
+    made = te.compute(array.shape, lambda *i: te.cast(array.dtype.name, formula(*i)))
+    np.testing.assert_array_equal(at.build([made], target="llvm -threads=1")(), array)
+
+
+@pytest.mark.parametrize("array", [np.arange(9) ** 2, np.array([0.5, 1.5]), np.eye(3), np.zeros((0,), int)])
+def test_what_has_no_formula(array: Array) -> None:
+    assert all(form(array) is None for form in FORMS)
+
+
+def positions(past: int, length: int) -> tuple[GraphNode, Array]:
+    table = np.random.default_rng(0).standard_normal((64, 8)).astype(np.float32)
+    x = at.input((past, length, 8), name="x")
+    taken = ops.take(table, np.arange(past, past + length), axis=0)
+    return x + taken, table[past : past + length]
+
+
+def mask(past: int, length: int) -> tuple[GraphNode, Array]:
+    seen = np.where(np.tri(length, past + length, past, bool), 0.0, -9.0).astype(np.float32)
+    x = at.input((past, length, 8), name="x")
+    y = ops.reshape(ops.concat(x, x, axis=1), (past, 2, length * 8))
+    return x + ops.sum((seen), axis=1, keepdims=True) + ops.sum(y) * 0.0, seen.sum(1, keepdims=True)
+
+
+def share(past: int, length: int) -> tuple[GraphNode, Array]:
+    places = ops.divide(np.arange(length, dtype=np.float32), float(length))
+    wanted = (np.arange(length, dtype=np.float32) / np.float32(length))[:, None]
+    return at.input((past, length, 8), name="x") + ops.reshape(places, (length, 1)), wanted
+
+
+@pytest.mark.parametrize("added", [positions, mask, share])
+def test_models_compute_them(added: Callable[[int, int], tuple[GraphNode, Array]]) -> None:
+    f = at.compile_model(at.open_graph(lambda p, n: added(p, n)[0], p, n), target="llvm -threads=1")
+    for past, length in ((1, 4), (24, 40), (7, 5), (2, 33)):
+        x = np.random.default_rng(past).standard_normal((past, length, 8)).astype(np.float32)
+        np.testing.assert_allclose(f(x), x + added(past, length)[1], rtol=1e-5, atol=1e-5)
+
+
+MOVES: dict[str, Callable[[Array], Array]] = {
+    "roll": lambda i: np.roll(i, 3),
+    "mirror": lambda i: np.pad(i, (2, 3), "reflect"),
+    "hold": lambda i: np.pad(i, (2, 3), "edge"),
+    "repeat": lambda i: np.tile(i, 3),
+    "turn": lambda i: i[::-1].copy(),
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_elements_are_taken_from_places_that_follow(name: str) -> None:
+    def make(p: int, n: int) -> GraphNode:
+        return ops.take(at.input((p, n, 3), name="x"), MOVES[name](np.arange(n)), axis=1) * 2.0
+
+    f = at.compile_model(at.open_graph(make, p, n), target="llvm -threads=1")
+    for rows, columns in ((1, 4), (24, 40), (7, 5), (2, 33)):
+        x = np.random.default_rng(rows).standard_normal((rows, columns, 3)).astype(np.float32)
+        np.testing.assert_array_equal(f(x), x[:, MOVES[name](np.arange(columns))] * 2)
