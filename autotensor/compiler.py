@@ -27,7 +27,7 @@ from autotensor.codegen import backend
 from autotensor.codegen.llvm.backend import signature
 from autotensor.ir.func import PrimFunc, Program
 from autotensor.ir.printer import to_text
-from autotensor.lowering.lowered_before import lowered_before
+from autotensor.lowering.lowered_before import lowered_before, obstacle
 from autotensor.lowering.nest.block_initialisation import with_slices
 from autotensor.lowering.pipeline import PIPELINE, VERIFY_AT, Hook, Pass, lower, lower_nest
 from autotensor.runtime.files.artifact import EXTENTS, OPEN_SHAPES, Artifact
@@ -126,6 +126,7 @@ def with_open_shapes(artifact: Artifact, program: Program, dag: ComputeDAG) -> A
 # packages whose code decides the result of compiling a workload; `schedules` has the algorithms
 _PACKAGES = ("base", "ir", "te", "schedule", "lowering", "codegen", "runtime", "compiler.py")
 _OURS = ("autotensor", "schedules")
+OBSTACLE = "what is in the way"  # in place of a kernel's name
 
 
 def compile_workload(
@@ -152,6 +153,19 @@ def compile_workload(
     if key:
         cache.put(key, pack(made))
     return made
+
+
+def kept_obstacle(trace: Trace, workload: Workload, target: Target, cache: ObjectCache) -> str:
+    """Why a trace cannot be lowered with the symbols of a workload; "" if it can. The cache keeps the answer,
+    because finding it takes as long as lowering."""
+    key = made_of(workload, trace, target, OBSTACLE)
+    found = cache.get(key) if key else None
+    if found is not None:
+        return found.decode()
+    why = obstacle(trace, workload, target)
+    if key:
+        cache.put(key, why.encode())
+    return why
 
 
 def recalled(key: str, cache: ObjectCache) -> Artifact | None:

@@ -25,7 +25,8 @@ from autotensor.base.counted import counted
 from autotensor.base.errors import AutotensorError, ScheduleError
 from autotensor.base.paired_times import Paired, paired
 from autotensor.base.target import Target
-from autotensor.lowering.lowered_before import fits, obstacle
+from autotensor.compiler import kept_obstacle
+from autotensor.runtime.files.object_cache import default_cache
 from autotensor.runtime.place import TaskKey, here
 from autotensor.schedule.trace import Trace
 from autotensor.te.workload import Workload
@@ -71,7 +72,7 @@ def resolve(
     measured = workload.at_greatest
     shipped = untuned(measured, target, default.hash)
     note = ""
-    if shipped is not None and measured is not workload and not fits(shipped[1], workload, target):
+    if shipped is not None and measured is not workload and obstacle(shipped[1], workload, target):
         shipped = None
     if store is not None:
         task = here(target).task(measured.key)
@@ -83,7 +84,7 @@ def resolve(
             try:
                 trace = Trace.from_json(row.trace)
                 trace.replay(workload.dag)
-                if measured is not workload and not fits(trace, workload, target):
+                if measured is not workload and obstacle(trace, workload, target):
                     note = f"the schedule of trial {row.id} takes extents that are numbers"
                     continue
             except ScheduleError as e:
@@ -294,6 +295,11 @@ def safe_default(workload: Workload, target: Target) -> Trace:
             return other
     _plain_loops(workload.name, why)
     return Trace()
+
+
+def obstacle(trace: Trace, workload: Workload, target: Target) -> str:
+    """Why a trace cannot be lowered with the symbols of a workload; "" if it can."""
+    return kept_obstacle(trace, workload, target, default_cache())
 
 
 @lru_cache(maxsize=256)  # one warning for each kernel and reason

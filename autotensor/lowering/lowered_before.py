@@ -1,6 +1,6 @@
 """Programs that were lowered to find out whether they can be lowered; they are kept for the compiler.
 
-    fits(trace, workload)  ──lower──▶  kept with the workload  ──lowered_before──▶  the compiler, once
+    obstacle(trace, workload)  ──lower──▶  kept with the workload  ──lowered_before──▶  the compiler, once
 
 Only lowering shows whether a trace fits run-time extents, and this must be known before the trace is chosen.
 Lowering takes most of the time of compiling these kernels, so the compiler uses its result.
@@ -20,11 +20,6 @@ from autotensor.te.workload import Workload
 _kept: WeakKeyDictionary[Workload, dict[tuple[str, Target], Program]] = WeakKeyDictionary()
 
 
-def fits(trace: Trace, workload: Workload, target: Target) -> bool:
-    """Whether a trace can be lowered with the symbols of a workload."""
-    return not obstacle(trace, workload, target)
-
-
 def obstacle(trace: Trace, workload: Workload, target: Target) -> str:
     """Why a trace cannot be lowered with the symbols of a workload; "" if it can."""
     try:
@@ -36,5 +31,5 @@ def obstacle(trace: Trace, workload: Workload, target: Target) -> str:
 
 
 def lowered_before(trace: Trace, workload: Workload, target: Target) -> Program | None:
-    """The program that `fits` made from the same arguments. It is given out only once: programs are large."""
+    """The program that `obstacle` made. It is given out only once: programs are large."""
     return _kept.get(workload, {}).pop((trace.hash, target), None)

@@ -12,11 +12,12 @@ import autotensor.compiler as compiler
 from autotensor import te
 from autotensor.base import switches
 from autotensor.base.target import parse
-from autotensor.compiler import compile_workload
-from autotensor.lowering.lowered_before import fits, lowered_before, obstacle
+from autotensor.compiler import compile_workload, kept_obstacle
+from autotensor.lowering.lowered_before import lowered_before, obstacle
 from autotensor.lowering.pipeline import lower
 from autotensor.resolve import safe_default
 from autotensor.runtime.files.object_cache import ObjectCache
+from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
@@ -34,29 +35,40 @@ def workload(most: int) -> Workload:
 def test_it_is_given_out_once_and_lives_as_long_as_the_workload():
     asked, trace = workload(100), Trace()
     assert lowered_before(trace, asked, TARGET) is None
-    assert fits(trace, asked, TARGET)
+    assert not obstacle(trace, asked, TARGET)
     assert lowered_before(trace, asked, parse("llvm -threads=2")) is None
     assert lowered_before(trace, workload(101), TARGET) is None
     assert lowered_before(trace, workload(100), TARGET) is not None  # an equal one
     assert lowered_before(trace, asked, TARGET) is None
-    assert fits(trace, asked, TARGET)
+    assert not obstacle(trace, asked, TARGET)
     del asked
     assert lowered_before(trace, workload(100), TARGET) is None
 
 
 def test_the_compiler_lowers_nothing_again(tmp_path, monkeypatch):
     asked, trace = workload(200), Trace()
-    assert fits(trace, asked, TARGET)
+    assert not obstacle(trace, asked, TARGET)
     fresh = compiler.compile_trace(asked.dag, trace, TARGET, "double")
     monkeypatch.setattr(compiler, "lower", lambda *_, **__: pytest.fail("lowered again"))
     made = compile_workload(asked, trace, TARGET, "double", ObjectCache(tmp_path, 1 << 20))
     assert (made.objects, made.texts) == (fresh.objects, fresh.texts)
 
 
+def test_the_answer_is_kept_on_disk(tmp_path, monkeypatch):
+    asked, trace, cache = workload(250), Trace(), ObjectCache(tmp_path, 1 << 20)
+    assert not kept_obstacle(trace, asked, TARGET, cache)
+    parts = Trace((SplitStep("t0", "i0", (), 4),))  # a run-time extent cannot be cut into a number of parts
+    why = kept_obstacle(parts, asked, TARGET, cache)
+    assert "it cannot be split into a number of parts" in why
+    monkeypatch.setattr(compiler, "obstacle", lambda *_: pytest.fail("lowered again"))
+    again = ObjectCache(tmp_path, 1 << 20)
+    assert [kept_obstacle(t, asked, TARGET, again) for t in (trace, parts)] == ["", why]
+
+
 def test_what_lowering_does_is_written_where_it_is_wanted(tmp_path):
     """AUTOTENSOR_DUMP asks for every pass, so that the kernel is lowered again."""
     asked, trace = workload(300), Trace()
-    assert fits(trace, asked, TARGET)
+    assert not obstacle(trace, asked, TARGET)
     with switches.override(dump=tmp_path / "passes"):
         compile_workload(asked, trace, TARGET, "double", ObjectCache(tmp_path / "cache", 1 << 20))
     assert list((tmp_path / "passes" / "double").glob("*unroll*"))
