@@ -24,8 +24,8 @@ PAGES = [
 ]
 LINK = re.compile(r"(?:\]\(|(?:src|srcset)=\")([^)#\":]+)")
 PARTS = {  # part of the menu → its pages, in order; `index` lists every page once more
-    "Use it": "faq glossary pytorch onnx serving command-line deploy fleet schedule-language shapes "
-    "gradients decks coming-from-tvm gpu",
+    "Use it": "faq glossary pytorch onnx serving command-line deploy fleet expressions schedule-language "
+    "shapes gradients decks coming-from-tvm gpu",
     "Look inside": "architecture tuning-log report ask-why verify numerics security measured",
     "Extend it": "extend add-an-operator add-a-model add-a-sketch-rule add-a-primitive add-a-target",
 }
