@@ -126,6 +126,11 @@ def rules() -> tuple[SketchRule, ...]:
     return in_order(RULES, tuple(OUTSIDE.values()))
 
 
+def brought(target: Target) -> tuple[str, ...]:
+    """The names of other packages' rules for this target, sorted."""
+    return tuple(sorted(r.name for r in rules() if r.name in OUTSIDE and target.kind in r.devices))
+
+
 @lru_cache(maxsize=KEPT)
 def _preferred(dag: ComputeDAG, target: Target, rules: tuple[SketchRule, ...]) -> Sketch:
     weigh = partial(_seconds, dag, target) if target.kind == "llvm" else None

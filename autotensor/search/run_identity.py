@@ -9,6 +9,7 @@ from autotensor.base.target import Target
 from autotensor.search.effort import EFFORT_SPENT, too_little
 from autotensor.search.journal import ALL_FINISHED
 from autotensor.search.options import TuneOptions
+from schedules.generate import brought
 from schedules.shipped import fits
 
 
@@ -21,7 +22,8 @@ def final_reasons(options: TuneOptions) -> frozenset[str]:
 
 def key_options(options: TuneOptions, target: Target, residency: str, code: str = "") -> dict[str, object]:
     """The options that distinguish runs; budgets do not. A run that begins with knowledge shipped for this
-    class of machines is not the same as a run without it. code: as in `TuningRun`."""
+    class of machines is not the same as a run without it, nor is a run with other rules than the package's
+    own. code: as in `TuningRun`."""
     key: dict[str, object] = {
         "model": name_of(options.model),
         "batch": options.batch,
@@ -33,4 +35,6 @@ def key_options(options: TuneOptions, target: Target, residency: str, code: str 
         key["metric"] = name_of(options.metric)
     if code:
         key["code"] = code
+    if outside := brought(target):
+        key["rules"] = list(outside)
     return {**key, "shipped": True} if options.warm_start and fits(target) else key

@@ -27,6 +27,7 @@ from autotensor.search.propose.policy import Policy
 from autotensor.search.run_identity import key_options
 from autotensor.search.score.cost_model import Prediction, PriorModel
 from autotensor.search.task import Candidate
+from schedules import generate, registry
 from tuning_db import connect
 from tuning_db.records import TrialRecord
 
@@ -265,6 +266,16 @@ def test_runs_of_before_there_were_parts_are_continued() -> None:
         "Walk",
         "worst",
     ]
+
+
+def test_a_run_with_a_rule_of_another_package_is_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a repeated call after the installation would measure nothing."""
+    before = key_options(TuneOptions(), TARGET, "graph")
+    monkeypatch.setattr(registry, "OUTSIDE", {})
+    monkeypatch.setattr(generate, "OUTSIDE", registry.OUTSIDE)
+    registry.sketch_rule("late", before="tile_cpu")(lambda state, stage, target: ())
+    registry.sketch_rule("for cards", before="gpu_tile", devices=("cuda",))(lambda state, stage, target: [])
+    assert key_options(TuneOptions(), TARGET, "graph") == before | {"rules": ["late"]}
 
 
 def test_a_metric_may_be_an_object_that_has_no_hash() -> None:
