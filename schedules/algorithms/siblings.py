@@ -1,14 +1,19 @@
-"""Independent reductions that share work become one reduction with several results.
+"""Independent stages that share work become one stage with several results.
 
     S[i] = Σ_k w(i, k)               S[i], T[i] = Σ_k (w, w * y[k])     with w = w(i, k), evaluated once
     T[i] = Σ_k w(i, k) * y[k]  ──▶
 
-Siblings have axes with the same extents, and none needs the result of another. Each keeps its reducer, its
-terms and their order, so the results do not change. The last sibling becomes the joined reduction. Readers of
-the other siblings come after it.
+    A[i, j] = f(x[i, j])             A[i, j], B[i, j] = f(x), g(f(x), x, y[j])     with x = x[i, j], read once
+    B[i, j] = g(A[i, j], x[i, j], y[j])  ──▶
+
+Siblings have axes with the same extents. They are reductions of which none needs the result of another, or
+pointwise results of the program that only siblings read, at their own points. Each keeps its reducer, its
+terms and their order, so the results do not change. The last sibling becomes the joined stage. Readers of the
+other siblings come after it.
 
 Shared work counts only if no other element and no other term needs it. For example, an operand of a product
-is used by many elements, and register tiles share it better.
+is used by many elements, and register tiles share it better. Pointwise stages that may still be inlined into
+a sibling count as parts of the sibling.
 """
 
 from __future__ import annotations
@@ -19,48 +24,54 @@ from autotensor.ir.bounds import is_data
 from autotensor.ir.expr import Expr, Select
 from autotensor.ir.reducers import beside
 from autotensor.ir.rewrite import substitute
-from autotensor.ir.visit import free_vars
+from autotensor.ir.visit import MOST_NESTED, free_vars
 from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
-from autotensor.schedule.state import Root, Stage, State
+from autotensor.schedule.inlining import inline_into
+from autotensor.schedule.state import Root, Stage, State, nested
 from autotensor.te.stage import StageOp, evaluated
 from autotensor.te.terms import ranking, solutions
 
 NAME = "siblings"
+DEEP = 16  # most stages that are counted as parts of a sibling
 
 
 def siblings(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The joined reduction; None if no other reduction shares work with the stage."""
+    """The joined stage; None if no other stage shares work with the stage."""
     found = siblings_of(state, stage)
     return (together(found, stage.op),) if found else None
 
 
 def siblings_of(state: State, stage: Stage) -> tuple[StageOp, ...]:
-    """The reductions before a stage that can be joined with it, and that share work with it or each other."""
+    """The stages before a stage that can be joined with it, and that share work with it or each other."""
     if not _can_join(state, stage) or stage.op.has_open_sum:
         return ()
     found: list[StageOp] = []
-    shared = own_work(stage.op)
+    shared = own_work(written_out(state, stage.op))
     for s in reversed(state.stages[: state.names.index(stage.name)]):
-        if not _same_extents(s.op, stage.op) or not _can_join(state, s):
+        group = (*found, stage.op)
+        if not _same_extents(s.op, stage.op) or not _can_join(state, s) or not _fits(state, s, group):
             continue
-        needed = [_needed(state, op) for op in (stage.op, *found)]
-        if any(s.name in names for names in needed):
-            continue
-        mine = own_work(_in_axes_of(s.op, stage.op))
-        if mine & shared:
+        mine = own_work(_in_axes_of(written_out(state, s.op), stage.op))
+        if mine & shared or any(b in op.reads() for op in group for b in s.op.buffers):
             found.insert(0, s.op)
             shared |= mine
     return tuple(found)
 
 
 def together(others: tuple[StageOp, ...], op: StageOp) -> StageOp:
-    """The reduction `op` with the results of the other reductions before its own results, in the axes of
-    `op`."""
-    ops = [*(_in_axes_of(o, op) for o in others), op]
+    """The stage `op` with the results of the other stages before its own results, in the axes of `op`. A
+    result that a later one reads stands in its place."""
+    ops: list[StageOp] = []
+    for o in (*others, op):
+        mine = _in_axes_of(o, op)
+        for before in ops:
+            mine = inline_into(mine, before) if not {*before.buffers}.isdisjoint(mine.reads()) else mine
+        ops.append(mine)
+    combiners = [o.combiner for o in ops if o.combiner is not None]
     return replace(
         op,
         bodies=tuple(b for o in ops for b in o.bodies),
-        combiner=beside([o.combiner for o in ops if o.combiner is not None]),
+        combiner=beside(combiners) if combiners else None,
         buffers=tuple(b for o in ops for b in o.buffers),
     )
 
@@ -71,15 +82,59 @@ def own_work(op: StageOp) -> frozenset[Expr]:
     axes = {a.var for a in op.axes if a.extent > 1}
     terms = {a.var for a in op.reduce_axes}
     candidates = (*evaluated(op.bodies), *op.loads())
-    return frozenset(e for e in candidates if axes <= (names := free_vars(e)) and terms & names)
+    return frozenset(
+        e for e in candidates if axes <= (names := free_vars(e)) and (not terms or terms & names)
+    )
+
+
+def written_out(state: State, op: StageOp) -> StageOp:
+    """The op with the expressions of the pointwise stages that it reads once for each of its points or
+    terms, where these may be inlined."""
+    for _ in range(DEEP):
+        sources = (p.op for b in op.reads() if (p := state.producer(b)) is not None and _may_vanish(state, p))
+        source = next((o for o in sources if _is_read_by_points(op, o)), None)
+        if source is None or nested(op, source) > MOST_NESTED:
+            break
+        op = inline_into(op, source)
+    return op
+
+
+def _may_vanish(state: State, stage: Stage) -> bool:
+    plain = stage.op.combiner is None and isinstance(stage.place, Root) and not stage.touched
+    return plain and not state.is_output(stage) and stage.name not in state.constant_stages()
+
+
+def _is_read_by_points(op: StageOp, source: StageOp) -> bool:
+    """Whether each point or term of the op reads one element of the source, which no other one reads."""
+    axes = {a.var for a in op.all_axes if a.extent > 1}
+    read = [x.indices for x in op.loads() if x.buffer in source.buffers]
+    return all(axes <= set(indices) for indices in read)
 
 
 def _can_join(state: State, stage: Stage) -> bool:
-    """Whether a stage is a reduction that has no decisions yet and needs all its terms."""
+    """Whether a stage has no decisions yet, and is a reduction that needs all its terms or a pointwise result
+    of the program."""
     op = stage.op
-    if op.combiner is None or stage.touched or not isinstance(stage.place, Root) or state.attached(op.name):
+    if stage.touched or not isinstance(stage.place, Root) or state.attached(op.name):
         return False
-    return op.name not in state.constant_stages() and not _leaves_terms_out(op)
+    if op.name in state.constant_stages():
+        return False
+    if op.combiner is None:
+        return state.is_output(stage) and bool(op.axes) and not state.dag.carried
+    return not _leaves_terms_out(op)
+
+
+def _fits(state: State, stage: Stage, group: tuple[StageOp, ...]) -> bool:
+    """Whether a stage can be computed together with a group that comes after it."""
+    if stage.op.combiner is not None:
+        return not any(stage.name in _needed(state, op) for op in group)
+    return all(c.op in group and _is_read_here(c.op, stage.op) for c in state.consumers(stage))
+
+
+def _is_read_here(reader: StageOp, op: StageOp) -> bool:
+    """Whether a reader reads an op with the same extents only at its own point."""
+    point = tuple(a.var for a in reader.axes)
+    return all(x.indices == point for x in reader.loads() if x.buffer in op.buffers)
 
 
 def _leaves_terms_out(op: StageOp) -> bool:
@@ -92,8 +147,8 @@ def _leaves_terms_out(op: StageOp) -> bool:
 
 
 def _same_extents(a: StageOp, b: StageOp) -> bool:
-    def extents(op: StageOp) -> tuple[list[int], list[int]]:
-        return [x.extent for x in op.axes], [x.extent for x in op.reduce_axes]
+    def extents(op: StageOp) -> tuple[list[Expr], list[Expr]]:
+        return [x.size for x in op.axes], [x.size for x in op.reduce_axes]
 
     return extents(a) == extents(b)
 

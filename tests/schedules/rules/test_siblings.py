@@ -1,4 +1,4 @@
-"""Reductions that share work are one reduction of several results, with the same bits."""
+"""Stages that share work are one stage of several results, with the same bits."""
 
 from __future__ import annotations
 
@@ -150,6 +150,82 @@ def test_other_extents_are_not_joined() -> None:
     assert joined_with(ComputeDAG.of([x, s, t]), "t") == []
 
 
+# -- pointwise results ---------------------------------------------------------------------------------------
+
+SMALL_CACHES = replace(TARGET, cache_bytes=(512, 1024))  # in which the tensors of these tests do not fit
+
+
+def results(
+    first: Callable[..., Any], second: Callable[..., Any], shape: tuple[int, ...] = (9, 32)
+) -> ComputeDAG:
+    """Two pointwise results over the same extents: first(x, y, indices) and second(x, y, first, indices)."""
+    x, y = te.placeholder(shape, name="x"), te.placeholder(shape, name="y")
+    a = te.compute(shape, lambda *i: first(x, y, *i), name="a")
+    b = te.compute(shape, lambda *i: second(x, y, a, *i), name="b")
+    return ComputeDAG.of([x, y, a, b])
+
+
+POINTWISE = {
+    "one operand": results(lambda x, _, *i: te.exp(x[i]), lambda x, y, _, *i: x[i] * y[i]),
+    "the other result": results(lambda x, _, *i: te.exp(x[i]), lambda _, y, a, *i: a[i] + a[i] * y[i]),
+    "short rows": results(lambda x, _, *i: x[i] + 1.0, lambda x, y, _, *i: x[i] * y[i], shape=(50, 3)),
+}
+
+
+@pytest.mark.parametrize("shares", POINTWISE)
+def test_pointwise_results_that_share_are_written_in_one_nest(shares: str) -> None:
+    dag = POINTWISE[shares]
+    sketches = generate(dag, SMALL_CACHES)
+    assert is_joined(sketches[0])
+    assert State.initial(dag).names == ("a", "b")
+    assert sketches[0].fill(sketches[0].defaults()).replay(dag).names == ("b",)
+    for sketch in (sketches[0], next(s for s in sketches if not is_joined(s))):
+        check(dag, sketch.fill(sketch.defaults()))
+
+
+def test_results_that_stay_in_the_caches_are_apart_by_default() -> None:
+    """One nest saves no time there, but the search may try it."""
+    sketches = generate(POINTWISE["one operand"], TARGET)
+    assert [is_joined(s) for s in sketches] == [False, True]
+
+
+def test_a_result_that_others_read_is_apart() -> None:
+    """Its reader may need it whole, as a sum does, or at another point."""
+    x, k = te.placeholder((9, 32), name="x"), te.reduce_axis(32, name="k")
+    a = te.compute((9, 32), lambda i, j: x[i, j] * 2.0, name="a")
+    b = te.compute((9, 32), lambda i, j: x[i, j] + a[i, 31 - j], name="b")
+    s = te.compute((9,), lambda i: te.sum(a[i, k], axis=k), name="s")
+    c = te.compute((9, 32), lambda i, j: x[i, j] + 1.0, name="c")
+    assert joined_with(ComputeDAG.of([x, a, b]), "b") == []
+    assert joined_with(ComputeDAG.of([x, a, s, c]), "c") == []
+
+
+def test_results_of_two_reductions_are_apart_by_default() -> None:
+    """Each is computed in the loops of its own reduction."""
+    x, z = te.placeholder((9, 32), name="x"), te.placeholder((5, 9, 32), name="z")
+    k, l = te.reduce_axis(5, name="k"), te.reduce_axis(4, name="l")  # noqa: E741
+    s = te.compute((9, 32), lambda i, j: te.max(z[k, i, j], axis=k), name="s")
+    t = te.compute((9, 32), lambda i, j: te.sum(z[l, i, j], axis=l), name="t")
+    a = te.compute((9, 32), lambda i, j: s[i, j] * x[i, j], name="a")
+    b = te.compute((9, 32), lambda i, j: t[i, j] + x[i, j], name="b")
+    sketches = generate(ComputeDAG.of([x, z, a, b]), SMALL_CACHES)
+    assert not is_joined(sketches[0])
+    assert any(map(is_joined, sketches))
+
+
+def test_what_may_be_inlined_counts_as_part_of_its_reader() -> None:
+    x = te.placeholder((9, 32), name="x")
+    k, l = te.reduce_axis(9, name="k"), te.reduce_axis(9, name="l")  # noqa: E741
+    positive = te.compute((9, 32), lambda i, j: te.maximum(x[i, j], 0.0), name="positive")
+    s = te.compute((32,), lambda j: te.sum(positive[k, j], axis=k), name="s")
+    t = te.compute((32,), lambda j: te.sum(x[l, j] * x[l, j], axis=l), name="t")
+    dag = ComputeDAG.of([x, s, t])
+    assert joined_with(dag, "t") == ["s"]
+    sketch = preferred(dag, TARGET)
+    assert is_joined(sketch)
+    check(dag, sketch.fill(sketch.defaults()))
+
+
 # -- order ---------------------------------------------------------------------------------------------------
 
 
@@ -205,25 +281,49 @@ def drawn(seed: int) -> ComputeDAG:
     return ComputeDAG.of([x, y, *dict.fromkeys(outputs)])
 
 
-def checked(seed: int) -> bool:
-    """Whether something is joined; all is right."""
-    dag = drawn(seed)
-    sketches = generate(dag, TARGET)
+def drawn_results(seed: int) -> ComputeDAG:
+    """Two to four pointwise results, of parts in common, of one another, and of a reduction."""
+    rng = random.Random(seed)
+    shape = tuple(rng.choice((1, 3, 8, 17, 33)) for _ in range(rng.choice((1, 2, 3))))
+    x, y = te.placeholder(shape, name="x"), te.placeholder(shape[-1:], name="y")
+    z, k = te.placeholder((5, *shape), name="z"), te.reduce_axis(5, name="k")
+    part = te.compute(shape, lambda *i: te.abs(x[i]) + y[i[-1]], name="part")
+    total = te.compute(shape, lambda *i: te.sum(z[(k, *i)], axis=k), name="total")
+    made: list[Any] = []
+    for n in range(rng.randint(2, 4)):
+        terms = [x, part, total, x, *made]
+        one, other = rng.choice(terms), rng.choice(terms)
+        turned = rng.random() < 0.2  # reads the second term from its end
+
+        def body(*i: Any, a: Any = one, b: Any = other, turned: bool = turned) -> Any:
+            return a[i] * 0.5 - te.maximum(b[(*i[:-1], shape[-1] - 1 - i[-1]) if turned else i], 0.25)
+
+        made.append(te.compute(shape, body, name=f"r{n}"))
+    return ComputeDAG.of(made)
+
+
+def checked(seed: int, draw: Callable[[int], ComputeDAG] = drawn) -> bool:
+    """Whether something can be joined; the default and a joined sketch are right."""
+    dag = draw(seed)
+    sketches = generate(dag, SMALL_CACHES)
     rng = random.Random(seed)
     check(dag, sketches[0].fill(sketches[0].defaults()), seed=seed)
-    other = rng.choice(sketches)
+    joined = [s for s in sketches if is_joined(s)]
+    other = rng.choice(joined or sketches)
     check(dag, other.fill(other.random(rng)), seed=seed)
-    return is_joined(sketches[0])
+    return bool(joined)
 
 
 def test_drawn_siblings() -> None:
     assert sum(map(checked, range(6))) >= 4
+    assert sum(checked(n, drawn_results) for n in range(6)) == 6
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_drawn_siblings_at_length() -> None:
     assert sum(map(checked, range(6, 400))) >= 200
+    assert sum(checked(n, drawn_results) for n in range(6, 400)) >= 300
 
 
 def test_results_in_another_order_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
