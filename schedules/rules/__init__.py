@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from schedules.registry import ANY, GPU, SketchRule
 from schedules.rules import (
-    column_sums,
     constant_stages,
     epilogue,
     inline,
-    long_reduction,
     nested_sums,
     one_pass,
     pipeline,
@@ -20,22 +18,19 @@ from schedules.rules import (
     recurrence,
     row_chain,
     short_rows,
-    short_runs,
+    streamed_sums,
 )
 from schedules.rules.gpu import gpu_bind, gpu_reduce, gpu_tile, tensor_cores
 from schedules.rules.rewrites import (
     axis_last,
     fewer_operations,
     other_types,
-    shared_windows,
-    siblings,
+    shared_work,
 )
 from schedules.rules.tiles import (
     attention,
     convolution,
     dots,
-    few_channels,
-    narrow_groups,
     tile_cpu,
     tile_general,
     windows,
@@ -45,12 +40,10 @@ from schedules.rules.tiles import (
 RULES: tuple[SketchRule, ...] = (
     # before all: stages that run once need no good loops, and `inline` would compute them in every call
     SketchRule("constants", constant_stages.constants),
-    # before all rules that make decisions: they must see the joined reduction
-    SketchRule("siblings", siblings.siblings),
+    # before all rules that make decisions: they must see joined stages and the parts of windows
+    SketchRule("shared_work", shared_work.shared_work),
     # before all that make loops: the order of a result's axes decides which of them apply
     SketchRule("axis_last", axis_last.axis_last),
-    # after siblings, whose windows share loads; before all others, which do not change windows
-    SketchRule("shared_windows", shared_windows.shared_windows),
     # before all others that make loops: loops over steps must stay in order
     SketchRule("recurrence", recurrence.recurrence, ANY),
     # before all that make loops and would keep the operations, and before inline, which would count calls
@@ -67,28 +60,21 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("winograd", winograd.winograd),
     # before inline, epilogue and pointwise: it recognises the whole computation by all its stages
     SketchRule("attention", attention.attention),
-    # before convolution, because it offers that rule's sketches after its own
-    SketchRule("narrow_groups", narrow_groups.narrow_groups),
     # before tile_cpu, because it offers that rule's sketches, which copy padding, after its own
     SketchRule("convolution", convolution.convolution),
-    # before row_chain, tile_cpu and tile_general: convolutions of too few channels for the rule above
-    SketchRule("few_channels", few_channels.few_channels),
     # before inline, which would decide all stages of a pipeline
     SketchRule("pipeline", pipeline.pipeline),
     # before row_chain, epilogue, pointwise and gpu_bind, which make loops for cheap stages
     SketchRule("inline", inline.inline, ANY, weighed=True),
-    # before short_rows, long_reduction, row_chain, columns and tile_cpu, which would store every inner sum
+    # before short_rows, streamed_sums, row_chain and tile_cpu, which would store every inner sum
     SketchRule("nested_sums", nested_sums.nested_sums),
     # before all others that look at one stage of a chain: they would sum along rows, or tile the stages
     SketchRule("short_rows", short_rows.short_rows),
-    # before row_chain, columns and tile_cpu, which would let one core compute the whole sum
-    SketchRule("long_reduction", long_reduction.long_reduction),
-    # before row_chain, which would sum one result after another
-    SketchRule("short_runs", short_runs.short_runs),
+    # before row_chain, which would sum one result after another, and tile_cpu: one core would compute the
+    # whole sum, and operands that are read once need no register tile
+    SketchRule("streamed_sums", streamed_sums.streamed_sums),
     # before epilogue and pointwise: the last stage of a chain decides the whole chain
     SketchRule("row_chain", row_chain.row_chain),
-    # before tile_cpu: operands that are read once need no register tile
-    SketchRule("columns", column_sums.columns),
     # before gpu_tile, because it offers that rule's sketches after its own
     SketchRule("tensor_cores", tensor_cores.tensor_cores, GPU),
     # before gpu_reduce: products read operands repeatedly, and the threads of a block share them

@@ -42,7 +42,7 @@ from schedules.cpu import cpu_of
 from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import lanes_of, read_by_choice, undecided
 from schedules.registry import Extension, in_turn
-from schedules.rules.long_reduction import for_cores
+from schedules.rules.streamed_sums import for_cores
 
 # up to this number of elements for each lane, ranks are counted in vectors (128 and 256 elements take 0.5 and
 # 0.7 x the time of sorting with 16 lanes, 0.85 and 1.4 x with 8; Zen 4, 2026-11)

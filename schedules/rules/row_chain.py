@@ -48,10 +48,9 @@ from schedules.kit.stage_analysis import (
 )
 from schedules.kit.tiles import singles
 from schedules.registry import Extension
-from schedules.rules.long_reduction import is_long
 from schedules.rules.nested_sums import is_nest
 from schedules.rules.one_pass import is_one_pass
-from schedules.rules.short_runs import has_short_runs
+from schedules.rules.streamed_sums import has_short_runs, is_long
 
 VECTORS = (1, 2, 4, 8)  # vectors of partial results, and vectors of a pointwise row that are computed at once
 MOST_LANES = 256  # lanes of a loop in vectors; lowering refuses more

@@ -15,6 +15,7 @@ from autotensor.codegen.llvm.assembly import asm_facts
 from autotensor.compiler import compile_trace
 from autotensor.lowering.pipeline import lower
 from autotensor.operators import OPERATORS
+from autotensor.schedule.primitives.algorithm import algorithms_of
 from autotensor.schedule.primitives.mark import Parallel
 from autotensor.schedule.sketch import Sketch
 from autotensor.te import Tensor
@@ -101,7 +102,7 @@ def test_products_and_long_sums_are_left_to_others() -> None:
     x, w = te.placeholder((8, 16), name="x"), te.placeholder((16, 32), name="w")
     assert not by_windows(ComputeDAG.of([x, w, OPERATORS.get("matmul").compute(x, w)]), WIDE)
     whole = by_windows(pool("avg_pool2d", (1, 20, 20, 16), kernel=9, stride=1, **LAST), WIDE)
-    assert all("shared_windows" in sketch.made_by for sketch in whole)  # of parts that are short
+    assert all("shared_windows" in algorithms_of(sketch.steps) for sketch in whole)  # of parts that are short
 
 
 def test_a_block_holds_all_channels_unless_cores_would_wait() -> None:

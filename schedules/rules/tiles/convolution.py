@@ -12,7 +12,8 @@ along axes that the weights do not have; the output channels are the vector axis
             for kernel columns (unrolled): for channels: acc += broadcast(x) × weights, without padding
 
 Padding is not copied. A kernel axis whose data axis is not tiled keeps a test. A kernel axis whose data axis
-is tiled is unrolled, and the loop over tiles is cut, so that smaller tiles compute the image's edge.
+is tiled is unrolled, and the loop over tiles is cut, so that smaller tiles compute the image's edge. If
+groups or results have fewer channels than a vector, `schedules/kit/narrow_convolutions.py` writes the sketch.
 
 The result may be read through `joined` axes (h // 2 and h % 2 of a transposed convolution in phases, groups
 of channels). The tiles are then made of the reader's loops, because the joined axes are digits of its axes.
@@ -36,6 +37,7 @@ from autotensor.te.dag import StageOp
 from schedules.cpu import PAGE, Cpu, cpu_of, spread_cycles
 from schedules.kit.block_grain import parts_of, slowest
 from schedules.kit.convolutions import ConvRoles, find_convolution, loop_names, uses
+from schedules.kit.narrow_convolutions import few_channels, narrow_groups
 from schedules.kit.parallel_region import divided
 from schedules.kit.partial_sums import in_parts
 from schedules.kit.shared_steps import host_and_anchor, in_vectors
@@ -60,12 +62,24 @@ EVEN = 1.05  # the work of the busiest core may be this many times the average
 
 
 def convolution(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
-    """Sketches that skip padding, and then, if the axes are plain, sketches that copy it."""
+    """The sketch with several groups in a vector, if there is one; then sketches with vectors along the
+    output channels or, for too few of these, along the input channels."""
     if target.kind != "llvm" or not undecided(state, stage):
         return
     conv = find_convolution(state, stage.op, lanes_of(stage.op, target))
-    if conv is None or conv.vector.extent < min(conv.lanes, 8):
+    if conv is None:
         return
+    grouped = narrow_groups(state, stage, conv, target)
+    if grouped is not None:
+        yield grouped
+    if conv.vector.extent >= min(conv.lanes, 8):
+        yield from _along_results(state, stage, conv, target)
+    elif grouped is None and (lanes := few_channels(state, stage, conv, target)) is not None:
+        yield lanes
+
+
+def _along_results(state: State, stage: Stage, conv: ConvRoles, target: Target) -> Iterator[Extension]:
+    """Sketches that skip padding, and then, if the axes are plain, sketches that copy it."""
     if conv.plain and not conv.pads and not streams(conv, target):
         return  # a matrix product
     heights = tuple(n for n in (1, 2) if n <= len(conv.rows) and _written(stage.op, conv, n) <= MAX_WRITTEN)

@@ -189,6 +189,18 @@ def test_results_that_stay_in_the_caches_are_apart_by_default() -> None:
     assert [is_joined(s) for s in sketches] == [False, True]
 
 
+def test_extents_at_run_time_must_be_the_same() -> None:
+    n, m = te.var("n", range=(1, 9)), te.var("m", range=(1, 9))
+    x = te.placeholder((9, 32), name="x")
+    a = te.compute((n, 32), lambda i, j: x[i, j] * 2.0, name="a")
+    same = te.compute((n, 32), lambda i, j: x[i, j] + 1.0, name="same")
+    other = te.compute((m, 32), lambda i, j: x[i, j] + 1.0, name="other")
+    rows = [te.placeholder((e,), name=f"r{e}") for e in (n, m)]  # tell a call the extents
+    told = [te.compute((r.shape[0],), lambda i, r=r: r[i] * 1.0, name=f"t{r.shape[0]}") for r in rows]
+    assert joined_with(ComputeDAG.of([x, rows[0], told[0], a, same]), "same") == ["a"]
+    assert joined_with(ComputeDAG.of([x, *rows, *told, a, other]), "other") == []
+
+
 def test_a_result_that_others_read_is_apart() -> None:
     """Its reader may need it whole, as a sum does, or at another point."""
     x, k = te.placeholder((9, 32), name="x"), te.reduce_axis(32, name="k")
