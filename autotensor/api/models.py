@@ -41,6 +41,7 @@ from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.object_cache import default_cache, object_key
 from autotensor.schedule.trace import Trace
+from autotensor.search.measuring.provenance import version_here
 from autotensor.search.task import Task
 from autotensor.te.tensor import Tensor
 from autotensor.te.workload import Workload
@@ -267,7 +268,10 @@ def link_model(
     compile_tasks(plan, traces, known, aside)
     chosen = {key: known[key, trace.hash] for key, trace in traces.items()}
     linked = link(plan.graph, plan.groups, chosen, plan.target, plan.updates, prepared, plan.opened)
-    return replace(linked, meta={**linked.meta, **plan.facts, MADE_OF: model_made_of(plan, traces)})
+    return replace(
+        linked,
+        meta={**linked.meta, **plan.facts, MADE_OF: model_made_of(plan, traces), "version": version_here()},
+    )
 
 
 def linked(plan: ModelPlan, db: Log, aside: bool = False) -> Artifact:

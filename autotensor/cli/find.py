@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from autotensor.base.errors import InputError
 
@@ -20,13 +18,6 @@ if TYPE_CHECKING:
     from tuning_db import TrialStore
     from tuning_db.records import TrialRecord
 
-TaskOrTrial = Annotated[
-    str,
-    typer.Argument(
-        metavar="TASK|TRIAL",
-        help="MODEL/N as `tasks` lists them, a workload's key, or the number of a trial.",
-    ),
-]
 SHORTEST_KEY = 6
 
 
@@ -43,6 +34,8 @@ def find(name: str, store: TrialStore | None) -> Found:
     from autotensor.te.workload import Workload
     from tuning_db import StoreError
 
+    if name.endswith(".atm"):
+        raise InputError(f"{name} is a whole model.", fix=f"`autotensor show {name}` lists its kernels.")
     if "/" in name:
         return Found(_of_model(name))
     store = log_there(store, "Tune something first, or write MODEL/N.")

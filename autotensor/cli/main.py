@@ -27,7 +27,7 @@ VERBS = {
     "compare": "Compare a quantised .onnx file with the one in floats: error by layer, time.",
     "models": "List the built-in models.",
     "tasks": "List what a model computes, and the best known time of each part.",
-    "show": "Print a task or trial: expressions, loops, calls, IR, LLVM, assembly.",
+    "show": "Print a task or trial: expressions, loops, IR, assembly; or what an .atm file holds.",
     "explain": "Why a schedule takes the time it takes; a task's fastest trials; pictures.",
     "report": "Write what a run did as one HTML page, or two runs side by side.",
     "watch": "Follow a run while it is tuned, by its log.",

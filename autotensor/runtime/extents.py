@@ -128,7 +128,11 @@ class OpenShapes:
 
     def text(self, name: str) -> str:
         """The shape of an argument, as readable text."""
-        return f"[{', '.join(_text(f) for f in self.shapes[name])}]"
+        return f"[{', '.join(map(str, self.spelled(name)))}]"
+
+    def spelled(self, name: str) -> list[int | str]:
+        """The extents of an argument: numbers, and texts for those that are known at run time."""
+        return [f if isinstance(f, int) else _text(f) for f in self.shapes[name]]
 
     def ranges(self) -> str:
         """ "n from 1 to 512, m from 8 to 64 in steps of 8"."""

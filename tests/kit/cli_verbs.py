@@ -29,6 +29,7 @@ VERBS: dict[str, list[str]] = {  # as docs/command-line.md calls it → how it i
     "models": ["models"],
     "tasks": ["tasks", "mlp"],
     "show": ["show", "mlp/0", "--as", "te"],
+    "show FILE.atm": ["show", "mlp.atm"],
     "explain TASK": ["explain", "mlp/0"],
     "explain TRIAL": ["explain", "3", "--steps"],
     "explain MODEL --plot": ["explain", "mlp", "--plot", "mlp.png"],

@@ -7,7 +7,7 @@ A function of one kernel is a model of one step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 
@@ -19,6 +19,7 @@ from autotensor.te.dag import ComputeDAG
 from autotensor.te.fixed_extents import fixed
 from autotensor.te.workload import Workload
 from tuning_db import TrialStore
+from tuning_db.records import TrialRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +145,14 @@ def _trace(text: str | None) -> Trace | None:
 
 def trial_of(step: Step, store: TrialStore | None) -> int | None:
     """The trial in the log that made the step's kernel; None if the log does not have it."""
+    return max((r.id for r in trials_of(step, store) if r.id is not None), default=None)
+
+
+def trials_of(step: Step, store: TrialStore | None) -> Sequence[TrialRecord]:
+    """The trials in the log of the step's schedule; with run-time extents, at the greatest ones."""
     if store is None or step.trace is None:
-        return None
-    rows = store.trials(step.workload.key, trace_hash=step.trace.hash)
-    return max((r.id for r in rows if r.id is not None), default=None)
+        return ()
+    return store.trials(step.workload.at_greatest.key, trace_hash=step.trace.hash)
 
 
 Place = tuple[int, int, int]  # argument of the model, first byte, byte after the last
@@ -166,4 +171,14 @@ def overlap(a: Place, b: Place) -> bool:
     return a[0] == b[0] and a[1] < b[2] and b[1] < a[2]
 
 
-__all__ = ["Place", "Step", "as_model", "overlap", "place_of", "steps_of", "trial_of", "with_flops"]
+__all__ = [
+    "Place",
+    "Step",
+    "as_model",
+    "overlap",
+    "place_of",
+    "steps_of",
+    "trial_of",
+    "trials_of",
+    "with_flops",
+]

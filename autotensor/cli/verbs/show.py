@@ -1,15 +1,24 @@
-"""`autotensor show TASK|TRIAL --as …`: a schedule in any of its forms, from expressions to machine code."""
+"""`autotensor show TASK|TRIAL --as …`: a schedule in any of its forms, from expressions to machine code.
+
+show FILE.atm           what a compiled file holds
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotensor.cli.find import TaskOrTrial, find
+from autotensor.cli.find import find
 from autotensor.cli.options import AsJson, Db, Machine, example, grouped, new_app
 from autotensor.cli.output import code, put_json, tell
 from autotensor.insight.units import micros
+
+if TYPE_CHECKING:
+    from autotensor.base.target import Target
+    from autotensor.schedule.trace import Trace
+    from autotensor.te.workload import Workload
 
 app = new_app()
 FORMS = ("te", "nest", "trace", "ir", "llvm", "asm", "source")
@@ -18,6 +27,7 @@ EPILOG = example(
     "autotensor show resnet50/4 --as nest",
     "autotensor show 17 --as asm",
     "autotensor show af8327883368 --as trace",
+    "autotensor show resnet50.atm",
     "autotensor show mlp/0 --target opencl --source > kernel.py",
 )
 
@@ -25,9 +35,18 @@ EPILOG = example(
 @app.command(epilog=EPILOG)
 @grouped
 def show(
-    what: TaskOrTrial,
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="TASK|TRIAL|FILE.atm",
+            help="MODEL/N as `tasks` lists them, a workload's key, a trial's number, or a compiled file.",
+        ),
+    ],
     *,
-    form: Annotated[str, typer.Option("--as", metavar="|".join(FORMS), help="The form to print.")] = "nest",
+    form: Annotated[
+        str | None,
+        typer.Option("--as", metavar="|".join(FORMS), help="The form to print. Default: nest."),
+    ] = None,
     default: Annotated[
         bool, typer.Option("--default", help="The default schedule, not the best known.")
     ] = False,
@@ -41,14 +60,21 @@ def show(
     """Print a task under its best known schedule, or a trial under its own.
 
     te: the expressions. nest: the scheduled loops. trace: the calls that schedule it. ir: the program after
-    all passes. llvm, asm: the generated code. source: GPU kernels, with a host program that runs them.
+    all passes. llvm, asm: the generated code. source: GPU kernels, with a host program that runs them. For a
+    FILE.atm, print its inputs and results, extents, weights, processors, and kernels with the origins of
+    their schedules; no code of the file is run.
     """
-    form = "source" if source else form
+    from autotensor.cli.inputs import is_file
+
+    if is_file(what):
+        if form or source or default:
+            raise typer.BadParameter("it prints a task or a trial, not a file.", param_hint="'--as'")
+        _show_file(Path(what), db, json)
+        return
+    form = "source" if source else form or "nest"
     if form not in FORMS:
         raise typer.BadParameter(f"{form!r} is not a form. Known: {', '.join(FORMS)}.", param_hint="'--as'")
     from autotensor.api.log import open_existing
-    from autotensor.compiler import compile_trace, lowered, nest_text, te_text
-    from autotensor.ir.printer import to_text
     from autotensor.resolve import resolve, safe_default
     from autotensor.schedule.trace import Trace
 
@@ -64,28 +90,7 @@ def show(
         origin = f"trial {best.trial}, {micros(best.seconds)} us"
     elif best and best.source == "shipped":
         origin = f"comes with autotensor, {micros(best.seconds)} us on this class of machines"
-    dag = found.workload.dag
-    match form:
-        case "te":
-            text = te_text(dag)
-        case "trace":
-            text = trace.to_python() or "# no steps: the loops as written"
-        case "nest":
-            text = nest_text(trace.replay(dag))
-        case "source":
-            if not chosen.is_gpu:
-                raise typer.BadParameter(
-                    "only GPU kernels have source; add --target opencl or --target cuda.",
-                    param_hint="'--source'",
-                )
-            from autotensor.insight.standalone_program import harness
-
-            text = harness(compile_trace(dag, trace, chosen, found.workload.name))
-        case "ir":
-            program = lowered(trace.replay(dag), chosen)
-            text = "\n\n".join(to_text(f) for f in (*program.prepare, *program.run))
-        case _:
-            text = compile_trace(dag, trace, chosen, "kernel", asm=form == "asm").texts[form]
+    text = _text(form, found.workload, trace, chosen)
     if json:
         about = {"name": found.workload.name, "key": found.workload.key, "origin": origin}
         put_json({**about, "as": form, "text": text})
@@ -94,3 +99,41 @@ def show(
         tell(f"# Note: {best.note}.")
     tell(f"# {found.workload.name} ({found.workload.key[:12]}): {origin}")
     code(text)
+
+
+def _text(form: str, workload: Workload, trace: Trace, chosen: Target) -> str:
+    """The schedule in one of the forms."""
+    from autotensor.compiler import compile_trace, lowered, nest_text, te_text
+    from autotensor.ir.printer import to_text
+
+    dag = workload.dag
+    match form:
+        case "te":
+            return te_text(dag)
+        case "trace":
+            return trace.to_python() or "# no steps: the loops as written"
+        case "nest":
+            return nest_text(trace.replay(dag))
+        case "source":
+            if not chosen.is_gpu:
+                raise typer.BadParameter(
+                    "only GPU kernels have source; add --target opencl or --target cuda.",
+                    param_hint="'--source'",
+                )
+            from autotensor.insight.standalone_program import harness
+
+            return harness(compile_trace(dag, trace, chosen, workload.name))
+        case "ir":
+            program = lowered(trace.replay(dag), chosen)
+            return "\n\n".join(to_text(f) for f in (*program.prepare, *program.run))
+        case _:
+            return compile_trace(dag, trace, chosen, "kernel", asm=form == "asm").texts[form]
+
+
+def _show_file(path: Path, db: str | None, json: bool) -> None:
+    from autotensor.api.log import open_existing
+    from autotensor.cli.model_files.atm_contents import contents, print_contents
+
+    with open_existing(db) as store:
+        found = contents(path, store)
+    put_json(found) if json else print_contents(found)

@@ -70,13 +70,18 @@ def _hashed(text: str) -> str:
 @lru_cache(maxsize=1)
 def code_here() -> CodeHere:
     """The code of this process. It is read once, because hashing the sources takes 30 ms."""
-    try:
-        version = metadata.version("autotensor")
-    except metadata.PackageNotFoundError:
-        version = "0"
     sources = source_digest(tuple(ROOT / name for name in PACKAGES))[:32]
     commit = commit_of(ROOT)
-    return CodeHere(version, commit or _installed_commit(), bool(commit) and is_dirty(ROOT), sources)
+    return CodeHere(version_here(), commit or _installed_commit(), bool(commit) and is_dirty(ROOT), sources)
+
+
+@lru_cache(maxsize=1)
+def version_here() -> str:
+    """The version of the installed package; "0" if it is not installed."""
+    try:
+        return metadata.version("autotensor")
+    except metadata.PackageNotFoundError:
+        return "0"
 
 
 def commit_of(folder: Path) -> str:
