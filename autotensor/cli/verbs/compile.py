@@ -118,16 +118,24 @@ def compile(
     check_replaced(path, plans, force)
     several = [compile_known(plan, log, store is Stored.PREPARED) for plan in plans]
     known = several[0]
+    notes = list(dict.fromkeys(note for one in several for note in one.notes))
     artifact_file.save_all(path, [one.artifact for one in several])
-    sources, notes = known.sources, [*known.notes, *_noted(known, path, log)]
+    notes += list(dict.fromkeys(note for one in several for note in _noted(one, path, log)))
     memory = known.artifact.meta["memory"]
     if json:
-        document = {"model": model, "file": str(path), "bytes": path.stat().st_size, "tasks": sources}
-        put_json({**document, "notes": notes, "target": plan.target.key(), "memory": memory, **plan.facts})
+        document = {"model": model, "file": str(path), "bytes": path.stat().st_size, "tasks": known.sources}
+        each = [
+            {"target": p.target.key(), "tasks": one.sources} for p, one in zip(plans, several, strict=True)
+        ]
+        more = {"each": each} if processors else {}
+        put_json(
+            {**document, "notes": notes, "target": plan.target.key(), "memory": memory, **plan.facts, **more}
+        )
         return
     counts = f"{counted(len(plan.groups), 'kernel')}, {counted(len(plan.tasks), 'task')}"
     say(f"{path}: {size(path.stat().st_size)}, {counts}.")
-    say(f"Schedules: {known.summary}.")
+    for p, one in zip(plans, several, strict=True):
+        say(f"Schedules{f' for {p.target.arch}' if processors else ''}: {one.summary}.")
     least, unshared = size(memory["lower_bound_bytes"]), size(memory["unshared_bytes"])
     say(f"Memory of a call: {size(memory['arena_bytes'])} (at least {least}; {unshared} without reuse).")
     for note in notes:

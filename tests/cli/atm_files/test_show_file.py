@@ -87,6 +87,17 @@ def test_a_file_for_several_processors_says_which_is_used():
     assert said.count("us in the log") == 1  # one table, of the function that is used
 
 
+def test_compiling_for_several_processors_says_the_schedules_of_each():
+    said = cli("compile", "mlp", "--for", "x86-64-v2,x86-64-v3")
+    assert said.code == 0, said.err
+    assert "Schedules for x86-64-v2: 0 from the log, 3 default." in said.out
+    assert "Schedules for x86-64-v3: 0 from the log, 3 default." in said.out
+    said = cli("compile", "mlp", "--for", "x86-64-v2,x86-64-v3", "--json")
+    assert [(e["target"].split("/")[1], e["tasks"]["default"]) for e in json.loads(said.out)["each"]] == [
+        ("x86-64-v2", 3), ("x86-64-v3", 3),
+    ]  # fmt: skip
+
+
 def test_a_single_kernel_with_a_free_constant():
     A, W = te.placeholder((4,), name="A"), te.placeholder((4,), name="W", constant=True)
     at.build([A, W, te.compute((4,), lambda i: A[i] + W[i], name="B")]).save("k.atm")
