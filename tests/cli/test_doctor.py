@@ -117,6 +117,33 @@ def test_doctor_finds_problems(tmp_path, log):
     assert "is not a tuning log" in said.out
 
 
+@pytest.mark.parametrize(
+    ("planted", "told"),
+    [
+        ("cache", "cache/objects cannot be used: a file is in the place of a folder above it"),
+        ("cache/objects", "cache/objects cannot be used: a file is in the place of this folder"),
+        ("cache/prepared", "cache/prepared cannot be used: a file is in the place of this folder"),
+    ],
+)
+def test_doctor_says_why_the_cache_cannot_be_used(planted, told, tmp_path, log, monkeypatch):
+    (tmp_path / planted).parent.mkdir(exist_ok=True)
+    (tmp_path / planted).touch()
+    monkeypatch.setenv("AUTOTENSOR_CACHE_DIR", str(tmp_path / "cache"))
+    said = cli("doctor")
+    assert said.code == 0
+    (note,) = (line for line in said.out.splitlines() if line.startswith("Note       cache: "))
+    assert told in note
+    assert note.endswith("It is for compiling faster a second time; compiled files run without it.")
+
+
+def test_doctor_says_that_the_cache_belongs_to_somebody_else(tmp_path, log, monkeypatch):
+    monkeypatch.setenv("AUTOTENSOR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(
+        "autotensor.runtime.files.object_cache.make_own", lambda f: f"{f} belongs to another user"
+    )
+    assert f"cache: {tmp_path}/cache/objects belongs to another user." in cli("doctor").out
+
+
 def test_doctor_shows_a_quota(log, monkeypatch):
     monkeypatch.setattr(target, "cpu_quota", lambda: 1.25)
     monkeypatch.setattr("autotensor.base.granted.control_group.cpu_quota", lambda: 1.25)

@@ -244,14 +244,18 @@ NEEDED_FOR = {"log": "tuning", "cache": "compiling faster a second time", "tempo
 
 def _places(db: str | None, told: Told) -> dict[str, Any]:
     from autotensor.api.log import log_name
-    from autotensor.runtime.files.object_cache import default_cache
+    from autotensor.runtime.files.object_cache import default_cache, default_prepared_cache
     from autotensor.runtime.timing_lock import private_folder
     from tuning_db import StoreError
 
     log = log_name(db)
     places: dict[str, Any] = {"log": {"path": log}, "cache": {"path": None}, "temporary": {"path": None}}
-    if (cache := default_cache().folder) is not None:
-        places["cache"]["path"] = str(cache)
+    cache = default_cache()
+    if cache.folder is not None:
+        places["cache"]["path"] = str(cache.folder)
+    prepared = default_prepared_cache()
+    if trouble := cache.trouble or (prepared.trouble if prepared is not None else ""):
+        told.notes.append(f"cache: {trouble}. {_unneeded('cache')}")
     try:
         places["temporary"]["path"] = str(private_folder())
     except AutotensorError as error:

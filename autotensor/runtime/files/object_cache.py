@@ -56,10 +56,15 @@ class ObjectCache:
     """A folder of objects whose total size has a cap. Any number of processes may share the folder."""
 
     def __init__(self, folder: Path | None, max_bytes: int) -> None:
-        """A cache without a folder, or with a cap of 0, keeps nothing."""
+        """A cache without a folder, or with a cap of 0, keeps nothing. `trouble` says why a folder cannot be
+        used; "" if it can, or if none is wanted."""
         self.counts = Counts()
         self.max_bytes = max_bytes
-        self.folder = _usable(folder / "v1") if folder is not None and max_bytes > 0 else None
+        wanted = folder / "v1" if folder is not None and max_bytes > 0 else None
+        self.trouble = "" if wanted is None else _trouble(wanted)
+        self.folder = None if self.trouble else wanted
+        if self.trouble:
+            log.at(1, lambda: f"cache: {self.trouble}; going on without")
 
     def get(self, key: str) -> bytes | None:
         """The object with this key, or None."""
@@ -150,18 +155,16 @@ def _default_folder() -> Path:
     return folder
 
 
-def _usable(folder: Path) -> Path | None:
-    """`folder`, created if need be; None if it cannot be trusted or used."""
+def _trouble(folder: Path) -> str:
+    """Why the folder, which is created if need be, cannot be trusted or used; "" if it can."""
     try:
-        why = make_own(folder.parent) or make_own(folder)
+        return make_own(folder.parent) or make_own(folder)
+    except FileExistsError as error:
+        return f"{error.filename} cannot be used: a file is in the place of this folder"
+    except NotADirectoryError as error:
+        return f"{error.filename} cannot be used: a file is in the place of a folder above it"
     except OSError as error:
-        reason = error.strerror or str(error)
-        log.at(1, lambda: f"cache: {folder} cannot be used ({reason}); going on without")
-        return None
-    if why:
-        log.at(1, lambda: f"cache: {why}; going on without")
-        return None
-    return folder
+        return f"{folder} cannot be used: {error.strerror or error}"
 
 
 def _read(path: Path) -> bytes | None:
