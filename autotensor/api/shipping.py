@@ -21,6 +21,7 @@ from autotensor.base.errors import InputError, ScheduleError
 from autotensor.base.machine import HostMachine
 from autotensor.base.target import Target
 from autotensor.resolve import race_order, relative_time, safe_default
+from autotensor.runtime.files.atomic_write import replacing
 from autotensor.schedule.trace import Trace
 from autotensor.search.journal import retell
 from autotensor.search.machine.calibration import rates_of
@@ -192,7 +193,8 @@ def _add(
     if not new.records and not path.is_file():
         return None
     path.parent.mkdir(exist_ok=True)
-    path.write_text(to_text(new), encoding="utf-8")
+    with replacing(path) as file:
+        file.write(to_text(new).encode())
     before = {(r.workload, r.target): r.trace_hash for r in old.records}
     after = {(r.workload, r.target): r.trace_hash for r in new.records}
     same = sum(before.get(place) == trace for place, trace in after.items())

@@ -15,6 +15,7 @@ from typing import Any
 
 from autotensor.base.errors import InputError
 from autotensor.insight.search_history import Fall, History, best_so_far, rank_correlation
+from autotensor.runtime.files.atomic_write import replacing
 
 SIZE = (11.0, 5.0)  # inches
 DPI = 120
@@ -82,7 +83,8 @@ def _figure(title: str) -> tuple[Any, Any]:
 
 
 def _save(figure: Any, path: Path) -> None:
-    figure.savefig(path, format="png")
+    with replacing(Path(path)) as file:
+        figure.savefig(file, format="png")
 
 
 def _colours(makers: Sequence[str]) -> dict[str, str]:

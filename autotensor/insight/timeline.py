@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from autotensor.ir.notebook import ShownInNotebooks
+from autotensor.runtime.files.atomic_write import replacing
 
 WIDTH = 64  # characters of a bar chart
 
@@ -84,7 +85,8 @@ class Timeline(ShownInNotebooks):
             for s in self.spans
         ]  # fmt: skip
         document = {"traceEvents": [*names, *spans], "displayTimeUnit": "ns"}
-        Path(path).write_text(json.dumps(document))
+        with replacing(Path(path)) as file:
+            file.write(json.dumps(document).encode())
 
 
 def _named(what: str, worker: int, name: str) -> dict[str, Any]:

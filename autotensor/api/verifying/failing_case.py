@@ -71,7 +71,8 @@ def write_case(script: Path, case: Case, complaint: str, threads: int) -> None:
     )
     artifacts.save(script.with_suffix(".atm"), kernel)
     arrays = {**case.inputs, **{f"want.{n}": a.astype(np.float64) for n, a in case.wanted.items()}}
-    np.savez(script.with_suffix(".npz"), **arrays)  # type: ignore[arg-type]
+    with replacing(script.with_suffix(".npz")) as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
     text = _SCRIPT.format(
         complaint=" ".join(complaint.split()),
         model=case.model.name,

@@ -19,9 +19,26 @@ def replacing(path: Path, mode: int = 0o666, lasting: bool = True) -> Iterator[B
     `mode` is subject to the umask. If the block raises, `path` is unchanged and the temporary file is
     removed. lasting: whether to run the two fsyncs, which take some 10 ms. After them, the file survives a
     power cut. Without them, a power cut may leave other contents in the file, so this is for files whose
-    readers check a hash.
+    readers check a hash. An OSError names `path`.
     """
     temporary = path.with_name(f".{path.name[:80]}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    with naming(path, temporary):
+        yield from _replaced(path, temporary, mode, lasting)
+
+
+@contextmanager
+def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
+    """An OSError of the block names this file if it names none, as when the disk is full, or the temporary
+    one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or error.filename == str(temporary):
+            error.filename = str(path)
+        raise
+
+
+def _replaced(path: Path, temporary: Path, mode: int, lasting: bool) -> Iterator[BinaryIO]:
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), mode)
     try:
         with os.fdopen(descriptor, "w+b") as file:
