@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autotensor.base import switches
+from autotensor.base import log, switches
 from autotensor.base.garbage import uncollected
 from autotensor.base.source_hash import source_digest
 from autotensor.base.target import Target
@@ -31,6 +31,7 @@ from autotensor.lowering.lowered_before import lowered_before, obstacle
 from autotensor.lowering.nest.block_initialisation import with_slices
 from autotensor.lowering.pipeline import PIPELINE, VERIFY_AT, Hook, Pass, lower, lower_nest
 from autotensor.runtime.files.artifact import EXTENTS, OPEN_SHAPES, Artifact
+from autotensor.runtime.files.atomic_write import naming
 from autotensor.runtime.files.object_cache import ObjectCache, object_key
 from autotensor.runtime.files.packed_artifact import pack, unpack
 from autotensor.schedule.algorithm import ALGORITHMS
@@ -92,7 +93,7 @@ def compile_state(
     build's time.
     """
     if program is None:
-        program = lower(state, target, hook=_dump_hook(name))
+        program = lower(state, target, hook=_hook(name))
     made = trace or Trace()
     kept = {"trace": made.to_python(), "te": te_text(state.dag), STEPS: made.to_json()}
     kept[WORKLOAD] = Workload(name, state.dag).text
@@ -245,6 +246,30 @@ def _file_name(name: str) -> str:
     return text if len(text) <= 200 else f"{text[:190]}_{object_key(name)[:8]}"
 
 
+def tell_of(artifact: Artifact, dag: ComputeDAG, trace: Trace, name: str, how: str) -> Artifact:
+    """The artifact. AUTOTENSOR_DEBUG shows the kernel, its trace, its loops and its source, by level."""
+    log.at(1, f"kernel {name}: {how}")
+    log.at(2, lambda: f"trace of {name}:\n{trace.to_python()}")
+    log.at(3, lambda: f"loops of {name}:\n{nest_text(trace.replay(dag))}")
+    log.at(4, lambda: f"source of {name}:\n{artifact.texts.get('llvm') or artifact.texts.get('source', '')}")
+    return artifact
+
+
+def _hook(name: str) -> Hook | None:
+    """Shows the result of every pass: in files of the folder AUTOTENSOR_DUMP, and as lines from level 5 of
+    AUTOTENSOR_DEBUG on. None if neither is asked for."""
+    dump, is_told = _dump_hook(name), log.enabled(VERIFY_AT)
+    if not is_told:
+        return dump
+
+    def tell(p: Pass, func: PrimFunc) -> None:
+        log.at(VERIFY_AT, lambda: f"{name}, pass {p.name}:\n{to_text(func)}")
+        if dump is not None:
+            dump(p, func)
+
+    return tell
+
+
 def _dump_hook(name: str) -> Hook | None:
     """A hook that writes the result of every pass to the folder AUTOTENSOR_DUMP; None if that is not set."""
     folder = switches.dump()
@@ -256,6 +281,7 @@ def _dump_hook(name: str) -> Hook | None:
         place = Path(str(folder)) / _file_name(name)
         place.mkdir(parents=True, exist_ok=True)
         file = place / f"{order[p.name]:02d}_{p.name.replace(' ', '_')}.{_file_name(func.name)}.txt"
-        file.write_text(to_text(func) + "\n")
+        with naming(file):
+            file.write_text(to_text(func) + "\n")
 
     return write

@@ -134,7 +134,11 @@ def brought(target: Target) -> tuple[str, ...]:
 @lru_cache(maxsize=KEPT)
 def _preferred(dag: ComputeDAG, target: Target, rules: tuple[SketchRule, ...]) -> Sketch:
     weigh = partial(_seconds, dag, target) if target.kind == "llvm" else None
-    return _finished(_Partial(Sketch(), State.initial(dag)), target, rules, weigh).sketch
+    sketch = _finished(_Partial(Sketch(), State.initial(dag)), target, rules, weigh).sketch
+    log.at(
+        6, lambda: f"rules for {', '.join(s.name for s in dag.stages)}: {', '.join(sketch.made_by) or 'none'}"
+    )
+    return sketch
 
 
 def _finished(

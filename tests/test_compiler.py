@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import autotensor as at
 from autotensor import compiler, te
 from autotensor.base import switches
 from autotensor.base.target import host
@@ -100,3 +101,24 @@ def test_a_source_that_cannot_be_read_keeps_nothing(cache: ObjectCache, lowered,
     for _ in range(2):
         compile_workload(workload(), Trace(), host(), "x", cache)
     assert lowered == ["x", "x"]
+
+
+LEVELS = ("kernel square: compiled", "trace of square:", "loops of square:", "source of square:")
+
+
+@pytest.mark.parametrize("level", range(7))
+def test_each_level_of_debug_tells_what_its_help_says(level: int, caplog: pytest.LogCaptureFixture) -> None:
+    A = te.placeholder((8, 4), name="A")
+    B = te.compute((8, 4), lambda i, j: A[i, j] * A[i, j] + float(level), name="square")
+    with switches.override(debug=level):
+        at.build([A, B], target="llvm -threads=1", db=":memory:")
+    seen = [text in caplog.text for text in (*LEVELS, "square, pass vectorize:", "rules for t0: ")]
+    assert seen == [level >= n for n in range(1, 7)]
+
+
+def test_kernels_of_a_model_are_told_with_their_origin(tmp_path, caplog, monkeypatch) -> None:
+    monkeypatch.setenv("AUTOTENSOR_CACHE_DIR", str(tmp_path))
+    for how in ("compiled in ", "from the cache"):
+        with switches.override(debug=1):
+            at.compile_model(at.ops.relu(at.input((3, 5), name="x")), db=":memory:")
+        assert f"kernel relu 3x5: {how}" in caplog.text

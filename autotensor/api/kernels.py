@@ -12,7 +12,7 @@ from autotensor.base.deadline import Deadline
 from autotensor.base.errors import InputError, TensorError
 from autotensor.base.target import Target, parse
 from autotensor.codegen.c.resources import refuse_unfit
-from autotensor.compiler import compile_state, nest_text
+from autotensor.compiler import compile_state, nest_text, tell_of
 from autotensor.ir.func import Program
 from autotensor.ir.printer import to_text
 from autotensor.lowering.pipeline import lower as lower_state
@@ -142,7 +142,9 @@ def build(
             )
         state = _state(what, args)
         check_told(state.dag)
-        artifact = compile_state(state, chosen, name or state.dag.outputs[-1].name, what.trace, texts=True)
+        called = name or state.dag.outputs[-1].name
+        artifact = compile_state(state, chosen, called, what.trace, texts=True)
+        tell_of(artifact, state.dag, what.trace, called, "compiled as scheduled")
     elif args is not None:
         raise InputError(
             "build([A, B, C]) takes further arguments by name only.",
@@ -259,7 +261,8 @@ def _best(dag: ComputeDAG, target: Target, name: str, store: TrialStore | None, 
     """The artifact of a user's DAG under the best known trace, in the user's own names."""
     found = resolve(Workload.of(dag, name), target, store, metric)
     trace = found.trace.renamed(user_names(dag))
-    return compile_state(trace.replay(dag), target, name, trace, texts=True)
+    made = compile_state(trace.replay(dag), target, name, trace, texts=True)
+    return tell_of(made, dag, trace, name, f"compiled, schedule: {found.source}")
 
 
 def user_names(dag: ComputeDAG) -> dict[str, str]:

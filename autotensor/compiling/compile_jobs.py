@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from autotensor.base import log
 from autotensor.base.errors import MeasureError
 from autotensor.base.target import Target, usable_cores
-from autotensor.compiler import compile_workload, made_of, recalled
+from autotensor.compiler import compile_workload, made_of, recalled, tell_of
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.object_cache import ObjectCache
 from autotensor.runtime.files.packed_artifact import unpack
@@ -51,7 +52,13 @@ class Job:
         return made_of(self.workload, self.trace, self.target, self.name, self.overlapping)
 
     def compile(self, cache: ObjectCache) -> Artifact:
-        return compile_workload(self.workload, self.trace, self.target, self.name, cache, self.overlapping)
+        began = time.perf_counter()
+        made = compile_workload(self.workload, self.trace, self.target, self.name, cache, self.overlapping)
+        return self.told(made, f"compiled in {time.perf_counter() - began:.2f} s")
+
+    def told(self, made: Artifact, how: str) -> Artifact:
+        """The artifact, which AUTOTENSOR_DEBUG shows."""
+        return tell_of(made, self.workload.dag, self.trace, self.name, how)
 
     def request(self) -> str:
         """The request to a child; see compile_worker.py."""
@@ -72,7 +79,8 @@ def compile_jobs(jobs: Sequence[Job], cache: ObjectCache, aside: bool = False) -
     Raises as `compile_workload` does, for the first job that cannot be compiled.
     """
     keys = [job.key() for job in jobs]
-    made = {n: found for n, key in enumerate(keys) if (found := recalled(key, cache)) is not None}
+    known = {n: found for n, key in enumerate(keys) if (found := recalled(key, cache)) is not None}
+    made = {n: jobs[n].told(found, "from the cache") for n, found in known.items()}
     left = [n for n in range(len(jobs)) if n not in made]
     told = [n for n in left if keys[n]]  # a job without a key may depend on the user's code
     processes = min(usable_cores(), len(told) // JOBS_EACH)
@@ -83,7 +91,7 @@ def compile_jobs(jobs: Sequence[Job], cache: ObjectCache, aside: bool = False) -
         for n in left:
             if n not in told or helpers.take(n):
                 made[n] = jobs[n].compile(cache)
-        made |= helpers.made()
+        made |= {n: jobs[n].told(found, "compiled by a child") for n, found in helpers.made().items()}
     return [made[n] if n in made else job.compile(cache) for n, job in enumerate(jobs)]
 
 

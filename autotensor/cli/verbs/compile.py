@@ -29,6 +29,9 @@ from autotensor.cli.output import put_json, say
 from autotensor.insight.units import size
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from autotensor.api.models import ModelPlan
     from autotensor.cli.inputs import Known
 
 app = new_app()
@@ -117,25 +120,34 @@ def compile(
     plan = plans[0]
     check_replaced(path, plans, force)
     several = [compile_known(plan, log, store is Stored.PREPARED) for plan in plans]
-    known = several[0]
-    notes = list(dict.fromkeys(note for one in several for note in one.notes))
     artifact_file.save_all(path, [one.artifact for one in several])
-    notes += list(dict.fromkeys(note for one in several for note in _noted(one, path, log)))
+    notes = [n for one in several for n in one.notes] + [n for one in several for n in _noted(one, path, log)]
+    _report(model, path, plans, several, list(dict.fromkeys(notes)), bool(processors), json)
+
+
+def _report(
+    model: str,
+    path: Path,
+    plans: Sequence[ModelPlan],
+    several: Sequence[Known],
+    notes: Sequence[str],
+    by_processor: bool,
+    json: bool,
+) -> None:
+    """Prints what was compiled. by_processor: whether the schedules of each processor are told apart."""
+    plan, known = plans[0], several[0]
     memory = known.artifact.meta["memory"]
     if json:
         document = {"model": model, "file": str(path), "bytes": path.stat().st_size, "tasks": known.sources}
-        each = [
-            {"target": p.target.key(), "tasks": one.sources} for p, one in zip(plans, several, strict=True)
-        ]
-        more = {"each": each} if processors else {}
-        put_json(
-            {**document, "notes": notes, "target": plan.target.key(), "memory": memory, **plan.facts, **more}
-        )
+        document |= {"notes": notes, "target": plan.target.key(), "memory": memory, **plan.facts}
+        pairs = zip(plans, several, strict=True)
+        each = [{"target": p.target.key(), "tasks": one.sources} for p, one in pairs]
+        put_json({**document, **({"each": each} if by_processor else {})})
         return
     counts = f"{counted(len(plan.groups), 'kernel')}, {counted(len(plan.tasks), 'task')}"
     say(f"{path}: {size(path.stat().st_size)}, {counts}.")
     for p, one in zip(plans, several, strict=True):
-        say(f"Schedules{f' for {p.target.arch}' if processors else ''}: {one.summary}.")
+        say(f"Schedules{f' for {p.target.arch}' if by_processor else ''}: {one.summary}.")
     least, unshared = size(memory["lower_bound_bytes"]), size(memory["unshared_bytes"])
     say(f"Memory of a call: {size(memory['arena_bytes'])} (at least {least}; {unshared} without reuse).")
     for note in notes:
