@@ -24,11 +24,11 @@ def store(tmp_path: Path) -> TrialStore:
     return connect(tmp_path / "log.db")
 
 
-def claim(store: TrialStore, owner: str, lease_s: float = 60.0, fresh: bool = False) -> Claim:
+def claim(store: TrialStore, owner: str, fresh: bool = False) -> Claim:
     machine = store.ensure_machine(Machine("m"))
     environment = store.ensure_environment({"python": "3"})
     return store.claim(
-        run_key="run", seed=0, machine=machine, environment=environment, owner=owner, lease_s=lease_s,
+        run_key="run", seed=0, machine=machine, environment=environment, owner=owner, lease_s=60.0,
         fresh=fresh, gone=surely_gone,
     )  # fmt: skip
 
@@ -80,10 +80,11 @@ def test_what_was_given_up_or_ran_out_is_continued(store: TrialStore) -> None:
         raise RuntimeError  # given up behind the block, whatever ended it
     assert not store.sessions()[0].held(now())
     elsewhere = "far boot space 1 2 x"
-    assert claim(store, elsewhere, lease_s=0.05).session.id == first.session.id
+    assert claim(store, elsewhere).session.id == first.session.id
     with pytest.raises(WorkedOn), ours(store):
         pytest.fail("nobody knows whether the other lives")
-    time.sleep(0.06)
+    assert store.renew(first.session.id, elsewhere, lease_s=0.0)
+    time.sleep(0.01)
     with ours(store) as again:
         assert again.session.id == first.session.id
 

@@ -44,4 +44,4 @@ def test_a_zero_point_and_a_bias_are_one_addition():
     run = text[text.index("@run.") :]
     rows = run.count("store <16 x i32>")
     assert rows > 4
-    assert run.count("sub <16 x i32>") <= 2
+    assert run.count("sub <16 x i32>") <= 4  # two vectors of columns, in the loop and in the rows behind it
