@@ -117,7 +117,6 @@ def compile(
     graph = build_graph(model, source)
     path = place_of(out, graph, source)
     plans = [plan_model(graph, t, facts=facts(model, source)) for t in machine.each_of(processors)]
-    plan = plans[0]
     check_replaced(path, plans, force)
     several = [compile_known(plan, log, store is Stored.PREPARED) for plan in plans]
     artifact_file.save_all(path, [one.artifact for one in several])
