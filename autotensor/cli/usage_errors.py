@@ -34,7 +34,21 @@ _PLAIN = tuple(
         (r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", r"unexpected argument: \1"),
     )
 )
+_SAMPLES = "Leave it out: the search decides how often and how long it measures."
+_NO_PASSES = "Leave it out: there are no passes to configure, and kernels are always optimised."
+_FLEET = "Write --fleet ADDRESS (docs/fleet.md)."
 _TVMC = {  # option of tvmc → what to do instead
+    **dict.fromkeys(("--number", "--repeat", "--min-repeat-ms", "--timeout", "--parallel"), _SAMPLES),
+    **dict.fromkeys(("--opt-level", "--pass-config", "--disabled-pass"), _NO_PASSES),
+    **dict.fromkeys(("--rpc-key", "--rpc-tracker", "--port", "--tracker", "--hostname"), _FLEET),
+    **dict.fromkeys(("--executor", "--runtime", "--device", "--target-host"), "Leave it out."),
+    "--cross-compiler": "Write --target TEXT: no compiler is needed (docs/deploy.md).",
+    "--dump-code": "`autotensor show` prints code of a task or trial.",
+    "--early-stopping": "Write --until-gain-below SHARE, or --deadline TIME.",
+    "--model-format": "Leave it out: the file's name says it.",
+    "--outputs": "Write --output FILE.npz.",
+    "--profile": "`autotensor bench` times a model kernel by kernel.",
+    "--target-llvm-mcpu": 'Write --target "llvm -mcpu=NAME".',
     "--desired-layout": "Leave it out: schedules choose layouts.",
     "--enable-autoscheduler": "Leave it out: one search serves all.",
     "--fill-mode": "Leave it out: random input is the default.",
@@ -58,10 +72,11 @@ def usage_sentence(error: Exception, message: str, command: str) -> str:
     for pattern, plain in _PLAIN:
         message = pattern.sub(plain, message)
     option = getattr(error, "option_name", "")
+    advice = f"See `{command} --help`."
     if type(error).__name__ == "NoSuchOption":  # of Typer or of Click, depending on Typer's version
         near = "" if option in _TVMC else nearest(option, tuple(getattr(error, "possibilities", None) or ()))
         message = f"No such option: {option}. {near}"
-    advice = _TVMC.get(option, f"See `{command} --help`.")
+        advice = _TVMC.get(option, advice)
     message = message.strip().rstrip(".")
     return f"{message}{'' if message.endswith('?') else '.'} {advice}"
 

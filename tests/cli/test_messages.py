@@ -51,7 +51,8 @@ CASES = [
     ),
     (["tvmc", "tune", "m.onnx"], 2, r"verb 'tvmc' is unknown. Write autotensor in place of tvmc: .*"),
     (["tune", "mlp", "--output", "m.atm"], 2, r"No such option: --output. Write -o FILE.atm."),
-    (["tune", "mlp", "--tuning-records", "r.json"], 2, r"No such option: --tuning-records. Leave it out: .*"),
+    (["tune", "mlp", "--repeat", "3"], 2, r"No such option: --repeat. Leave it out: the search decides .*"),
+    (["run", "mlp", "--output"], 2, r"Option '--output' requires an argument. See `autotensor run --help`."),
     (["tune", "nosuch.pt2"], 1, r"there is no file nosuch.pt2."),
     (
         ["tune", "mlp", "--deadline", "soon"],
