@@ -314,3 +314,48 @@ def test_sizes_that_torch_refuses_leave_no_traceback(caplog):
     with pytest.raises(Unsupported, match=r"aten\.add\.Tensor"):
         sized(program.graph, dict.fromkeys(symbols, 9))
     assert not [r for r in caplog.records if r.levelname == "ERROR"]
+
+
+class Cached(nn.Module):
+    """Attention to earlier positions and to those of the call, as in a decoder with a cache."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(64, 8)
+
+    def forward(self, x, past):
+        before = past.shape[1]
+        places = torch.arange(before, before + x.shape[1])
+        x = x + self.table(places)
+        keys = torch.cat([past, x], 1)
+        seen = torch.arange(keys.shape[1])[None] <= places[:, None]
+        scores = (x @ keys.transpose(1, 2)).masked_fill(~seen, float("-inf"))
+        return scores.softmax(-1) @ keys
+
+
+def test_positions_and_masks_begin_after_a_cache():
+    net = Cached().eval()
+    length, before = Dim("length", min=1, max=8), Dim("before", min=1, max=20)
+    example = (torch.randn(2, 3, 8), torch.randn(2, 5, 8))
+    graph = at.from_torch(net, example, dynamic_shapes=({1: length}, {1: before}))
+    f = at.compile_model(graph, target="llvm -threads=1")
+    for rows, earlier in ((1, 1), (8, 20), (5, 2), (1, 19)):
+        x, past = torch.randn(2, rows, 8), torch.randn(2, earlier, 8)
+        wanted = net(x, past).detach().numpy()
+        np.testing.assert_allclose(f(x.numpy(), past.numpy()), wanted, rtol=1e-4, atol=1e-5)
+    assert len(f.modules) == 1
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular", "constant"])
+def test_images_of_any_size_are_rolled_and_get_borders(mode):
+    class Moved(nn.Module):
+        def forward(self, x):
+            return torch.roll(nn.functional.pad(x, (1, 2, 3, 1), mode=mode), (1, -2), (2, 3)) * 2
+
+    sizes = {2: Dim("h", min=4, max=24), 3: Dim("w", min=4, max=24)}
+    graph = at.from_torch(Moved(), (torch.randn(1, 2, 7, 8),), dynamic_shapes=(sizes,))
+    f = at.compile_model(graph, target="llvm -threads=1")
+    for h, w in ((4, 4), (24, 24), (5, 23), (13, 6)):
+        x = torch.randn(1, 2, h, w)
+        np.testing.assert_array_equal(f(x.numpy()), Moved()(x).numpy())
+    assert len(f.modules) == 1
