@@ -359,3 +359,20 @@ def test_images_of_any_size_are_rolled_and_get_borders(mode):
         x = torch.randn(1, 2, h, w)
         np.testing.assert_array_equal(f(x.numpy()), Moved()(x).numpy())
     assert len(f.modules) == 1
+
+
+@pytest.mark.parametrize(
+    "said", [{"scale_factor": 2}, {"scale_factor": 2, "align_corners": True}, {"size": (9, 5)}]
+)
+def test_images_of_any_size_are_resized(said):
+    class Resized(nn.Module):
+        def forward(self, x):
+            return nn.functional.interpolate(x, mode="bilinear", **said)
+
+    sizes = {2: Dim("h", min=4, max=24), 3: Dim("w", min=4, max=24)}
+    graph = at.from_torch(Resized(), (torch.randn(1, 2, 7, 8),), dynamic_shapes=(sizes,))
+    f = at.compile_model(graph, target="llvm -threads=1")
+    for h, w in ((4, 4), (24, 24), (5, 23), (13, 6)):
+        x = torch.randn(1, 2, h, w)
+        np.testing.assert_allclose(f(x.numpy()), Resized()(x).numpy(), rtol=1e-5, atol=1e-5)
+    assert len(f.modules) == 1

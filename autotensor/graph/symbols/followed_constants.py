@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from autotensor import te
-from autotensor.base.dtype import dtype_of, int64
+from autotensor.base.dtype import dtype_of, float64, int64
 from autotensor.graph.evaluate import evaluate_node
 from autotensor.graph.function import TeFunction
 from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, apply, constant
@@ -24,6 +24,7 @@ from autotensor.graph.rules.constants import is_grown
 from autotensor.graph.symbols.side_by_side import Alike, is_beginning, side_by_side
 from autotensor.ir.expr import const
 
+CLOSE = 2e-6  # constants of front ends are rounded to float32, as are their steps
 Arrays = Sequence[Array]  # the same value in each graph
 Formula = Callable[..., Any]  # of the indices ──▶ the element there
 
@@ -45,9 +46,13 @@ def with_formulas(graphs: Sequence[Graph]) -> list[Graph]:
         arrays = _values(applied, [known.get(x) for x in read]) if applied else _given(nodes)
         if arrays is not None:
             known[nodes] = arrays
-        followed = None if arrays is None else _followed(arrays)
+        name = f"positions_{len(made)}"  # formulas that are equal at some extents stay apart
+        followed = None if arrays is None else _followed(arrays, name)
         if followed is None and applied:
-            inputs = [made[x] if arrays is None else _number(known[x]) or made[x] for x in read]
+            inputs = [made[x] for x in read]
+            if arrays is not None:
+                named = ((x, f"{name}_{k}") for k, x in enumerate(read))
+                inputs = [_number(known[x], n) or made[x] for x, n in named]
             given = zip(*inputs, strict=True) if inputs else [()] * len(applied)
             followed = tuple(n.given(x) for n, x in zip(applied, given, strict=True))
         made[nodes] = followed or nodes
@@ -68,30 +73,31 @@ def _values(applied: Sequence[Apply], inputs: Sequence[Arrays | None]) -> Arrays
     return [evaluate_node(n, list(x)) for n, x in zip(applied, zip(*known, strict=True), strict=True)]
 
 
-def _followed(arrays: Arrays) -> Alike | None:
+def _followed(arrays: Arrays, name: str) -> Alike | None:
     """Nodes with these values: constants if each is a number or the beginning of the first, or formulas."""
     if arrays[0].size == 1 or all(is_beginning(a, arrays[0]) for a in arrays):
         return tuple(map(constant, arrays))
-    return _formulas(arrays)
+    return _formulas(arrays, name)
 
 
-def _number(arrays: Arrays) -> Alike | None:
+def _number(arrays: Arrays, name: str) -> Alike | None:
     """Formulas of numbers that differ, for nodes that are to be computed when the model runs."""
-    return _formulas(arrays) if arrays[0].size == 1 and not is_beginning(arrays[-1], arrays[0]) else None
+    is_open = arrays[0].size == 1 and not is_beginning(arrays[-1], arrays[0])
+    return _formulas(arrays, name) if is_open else None
 
 
-def _formulas(arrays: Arrays) -> Alike | None:
+def _formulas(arrays: Arrays, name: str) -> Alike | None:
     for form in FORMS:
         found = [form(a) for a in arrays]
         if all(f is not None for f in found):
-            return tuple(_node(a, f) for a, f in zip(arrays, found, strict=True) if f is not None)
+            return tuple(_node(a, f, name) for a, f in zip(arrays, found, strict=True) if f is not None)
     return None
 
 
-def _node(like: Array, formula: Formula) -> GraphNode:
+def _node(like: Array, formula: Formula, name: str) -> GraphNode:
     dtype = str(dtype_of(like.dtype))
     made = te.compute(like.shape, lambda *i: te.cast(dtype, formula(*i)), name="positions")
-    return apply(TeFunction.trace(lambda: made, (), "positions"), ())
+    return apply(TeFunction.trace(lambda: made, (), name), ())
 
 
 # -- forms: each gives the formula of an array, or None ----------------------------------------------------
@@ -162,7 +168,39 @@ def band(array: Array) -> Formula | None:
     return lambda *i: te.if_then_else(i[-1] - i[-2] < first, one, other)
 
 
-FORMS: tuple[Callable[[Array], Formula | None], ...] = (affine, wrapped, mirrored, held, band)
+def between(array: Array) -> Formula | None:
+    """Shares of the two elements next to each place between elements: an enlargement by straight lines.
+
+    Rows are places: their centres are evenly spread over the elements' (as in torch), or the first and the
+    last place are elements.
+    """
+    if array.ndim != 2 or array.dtype.kind != "f" or min(array.shape) < 2:
+        return None
+    places, count = array.shape
+    rows, columns = (np.arange(n, dtype=np.float64) for n in array.shape)
+    centred = np.clip((rows + 0.5) * count / places - 0.5, 0.0, count - 1.0)
+    at_ends = rows * (count - 1) / (places - 1)
+    fits = [
+        np.allclose(array, np.maximum(1 - np.abs(x[:, None] - columns), 0), rtol=0, atol=CLOSE)
+        for x in (centred, at_ends)
+    ]
+    if not any(fits):
+        return None
+
+    def share(row: Any, column: Any) -> Any:
+        i, j = te.cast("float64", row), te.cast("float64", column)
+        n, m = (const(float(x), float64) for x in (count, places))
+        one = const(1.0, float64)
+        if fits[0]:
+            x = te.minimum(te.maximum((i + 0.5) * n / m - 0.5, 0.0), const(count - 1.0, float64))
+        else:
+            x = i * const(count - 1.0, float64) / const(places - 1.0, float64)
+        return te.maximum(one - _abs(x - j), const(0.0, float64))
+
+    return share
+
+
+FORMS: tuple[Callable[[Array], Formula | None], ...] = (affine, wrapped, mirrored, held, band, between)
 
 
 def _abs(x: Any) -> Any:

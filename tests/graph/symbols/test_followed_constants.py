@@ -11,7 +11,7 @@ import pytest
 import autotensor as at
 from autotensor import te
 from autotensor.graph.ir import GraphNode
-from autotensor.graph.symbols.followed_constants import FORMS, affine, band, held, mirrored, wrapped
+from autotensor.graph.symbols.followed_constants import FORMS, affine, band, between, held, mirrored, wrapped
 
 p, n = te.var("p", range=(1, 24)), te.var("n", range=(4, 40))
 ops = at.ops
@@ -38,7 +38,24 @@ def test_forms(form: Callable[[Array], Any], array: Array) -> None:
     np.testing.assert_array_equal(at.build([made], target="llvm -threads=1")(), array)
 
 
-@pytest.mark.parametrize("array", [np.arange(9) ** 2, np.array([0.5, 1.5]), np.eye(3), np.zeros((0,), int)])
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize(("places", "count"), [(10, 5), (7, 5), (3, 9), (600, 300)])
+def test_shares_of_neighbours(places: int, count: int, ends: bool) -> None:
+    rows = np.arange(places, dtype=np.float64)
+    x = (
+        rows * (count - 1) / (places - 1)
+        if ends
+        else np.clip((rows + 0.5) * count / places - 0.5, 0, count - 1)
+    )
+    shares = np.maximum(1 - np.abs(x[:, None] - np.arange(count)), 0).astype(np.float32)
+    formula = between(shares)
+    made = te.compute(shares.shape, lambda i, j: te.cast("float32", formula(i, j)))
+    np.testing.assert_allclose(at.build([made], target="llvm -threads=1")(), shares, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "array", [np.arange(9) ** 2, np.array([0.5, 1.5]), np.eye(3)[::-1], np.zeros((0,), int)]
+)
 def test_what_has_no_formula(array: Array) -> None:
     assert all(form(array) is None for form in FORMS)
 
