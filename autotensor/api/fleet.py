@@ -54,7 +54,11 @@ class Fleet:
             return classes[tag]
         known = "; ".join(sorted(map(str, classes.values()))) or "none"
         if self._tag is None and classes:
-            raise InputError(f"the fleet has several classes: {known}.", fix="Fleet(address, tag) names one.")
+            raise InputError(
+                f"the fleet has several classes: {known}.",
+                fix="Fleet(address, tag) names one. Without a tag, a run takes workers like this machine: "
+                f"start them with --threads {class_here().target.num_cores}.",
+            )
         raise InputError(f"no worker of the fleet is of class {tag}; its classes: {known}.")
 
     @property
@@ -125,10 +129,13 @@ class Fleet:
     def _checked(self, target: Target) -> Target:
         own = self.machine_class.target
         if target.kind != own.kind or target.num_cores > own.num_cores:
-            raise InputError(
-                f"target {target.key()} does not run on class {self.machine_class}.",
-                fix="A fleet measures code for processors, with at most that many threads.",
+            fix = (
+                f"Give the run --threads {own.num_cores} (a target with -threads={own.num_cores}), or start "
+                f"the workers with --threads {target.num_cores}."
+                if target.kind == own.kind
+                else "A fleet measures code for processors."
             )
+            raise InputError(f"target {target.key()} does not run on class {self.machine_class}.", fix=fix)
         return target
 
 

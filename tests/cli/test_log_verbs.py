@@ -64,6 +64,7 @@ def test_show(log, form, expected):
     said = cli("show", "mlp/0", "--as", form, "--threads", "2")
     assert said.code == 0, said.err
     assert expected in said.out
+    assert ("can be pasted back" in said.err) == (form == "trace")
     last = said.err.splitlines()[-1]  # behind a note on a machine with one core
     assert last.startswith("# dense 784->512 +add+relu (")
 

@@ -32,6 +32,12 @@ EPILOG = example(
 )
 
 
+NAMES = (
+    "# The names are the log's: stages t0, t1, … in their order, inputs a0, …, their axes i0, … and r0, …. "
+    '`at.build([…]).source("trace")` has your own names, and can be pasted back.'
+)
+
+
 @app.command(epilog=EPILOG)
 @grouped
 def show(
@@ -97,6 +103,8 @@ def show(
         return
     if found.trial is None and best and best.note:
         tell(f"# Note: {best.note}.")
+    if form == "trace":
+        tell(NAMES)
     tell(f"# {found.workload.name} ({found.workload.key[:12]}): {origin}")
     code(text)
 

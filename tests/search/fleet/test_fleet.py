@@ -162,10 +162,24 @@ def test_a_class_that_nobody_named_is_asked_for() -> None:
     with closing(
         SimulatedEngine([*crew(1, class_of("one"), "a"), *crew(1, class_of("other"), "b")])
     ) as engine:
-        with pytest.raises(InputError, match=r"has several classes: .*\. Fleet\(address, tag\) names one"):
+        with pytest.raises(
+            InputError, match=r"has several classes: .*\. Fleet\(address, tag\) names one\..* --threads \d+"
+        ):
             Fleet(engine).machine_class  # noqa: B018
         with pytest.raises(InputError, match="no worker of the fleet is of class 7;"):
             Fleet(engine, "7").machine_class  # noqa: B018
+
+
+def test_another_number_of_threads_is_refused_with_two_ways_out() -> None:
+    with closing(SimulatedEngine(crew(1))) as engine:
+        fleet = Fleet(engine)
+        has = fleet.machine_class.target.num_cores
+        more = fleet.machine_class.target.with_threads(has + 6)
+        said = rf"Give the run --threads {has} .*, or start the workers with --threads {has + 6}\."
+        with pytest.raises(InputError, match=said):
+            fleet.target(more)
+        with pytest.raises(InputError, match=r"A fleet measures code for processors\."):
+            fleet.target("cuda")
 
 
 def test_other_code_is_another_class_and_its_rows_are_seeds() -> None:
