@@ -71,11 +71,11 @@ def calls_of(function: Function, source: Source | None = None, inputs: Sequence[
     --batch; None if the model was compiled with them. inputs: the texts of --input.
     Raises InputError and ArgumentError for shapes that the function does not take.
     """
-    of_inputs = _shapes_of(inputs, function)
+    of_inputs, photos = _shapes_of(inputs, function)
     found: list[Call] = []
     for asked in _asked(function, source) if source is not None else [{}]:
         if isinstance(function, OpenModule):
-            found += _open_calls(function, asked, of_inputs)
+            found += _open_calls(function, asked, of_inputs, photos)
         else:  # if there is one function, reading the arrays tells best what does not fit
             found += _fixed_calls(function, {**asked, **(of_inputs if len(_members(function)) > 1 else {})})
     return found
@@ -176,12 +176,14 @@ def _spread(least: int, most: int) -> list[int]:
     return sorted({least, most} | {1 << n for n in range(most.bit_length()) if least < 1 << n < most})
 
 
-def _shapes_of(texts: Sequence[str], function: Function) -> dict[str, Partly]:
-    """The shapes of the inputs, as far as the arrays of --input tell them."""
+def _shapes_of(texts: Sequence[str], function: Function) -> tuple[dict[str, Partly], dict[str, Partly]]:
+    """The shapes of the inputs, as far as the arrays of --input tell them; and those that its photos prefer,
+    which are repeated to fill any batch."""
     whole, named = parted(texts)
     specs = {a.name: a for a in function.args if a.role != "output"}
     files = {name: Path(text) for name, text in named.items() if Path(text).is_file() and name in specs}
     found: dict[str, Partly] = {}
+    photos: dict[str, Partly] = {}
     rest = [name for name in specs if name not in named]
     if whole is not None and whole.suffix == ".npz":
         held = load_arrays(whole)
@@ -194,12 +196,12 @@ def _shapes_of(texts: Sequence[str], function: Function) -> dict[str, Partly]:
         if shape is not None:
             found[name] = (1, *shape) if len(shape) == rank - 1 else shape
         elif path.suffix.lower() in PHOTOS and isinstance(function, OpenModule):
-            found[name] = (_least(function, name), *[None] * (rank - 1))
+            photos[name] = (_least(function, name), *[None] * (rank - 1))
     for name in named.keys() - files.keys():
         if name in specs and isinstance(function, OpenModule) and "," in named[name]:
             formulas = function.open_shapes.shapes.get(name, ())
             found[name] = _of_count(named[name].count(",") + 1, formulas)
-    return found
+    return found, photos
 
 
 def _least(function: OpenModule, name: str) -> int:
@@ -224,7 +226,9 @@ def _of_count(count: int, formulas: Sequence[Any]) -> Partly:
 # -- which calls these are -----------------------------------------------------------------------------------
 
 
-def _open_calls(function: OpenModule, asked: Asked, of_inputs: dict[str, Partly]) -> list[Call]:
+def _open_calls(
+    function: OpenModule, asked: Asked, of_inputs: dict[str, Partly], photos: dict[str, Partly]
+) -> list[Call]:
     """The call with these extents, or the two calls with the least and the greatest of those left open."""
     shapes = function.open_shapes
     symbols = {name_of(s): s for s, _, _ in shapes.symbols}
@@ -234,13 +238,16 @@ def _open_calls(function: OpenModule, asked: Asked, of_inputs: dict[str, Partly]
             by_option |= shapes.solved(key, value)
         else:
             by_option[symbols[key]] = _in_units(symbols[key], value, function)
-    by_array = {s: n for key, shape in of_inputs.items() for s, n in shapes.solved(key, shape).items()}
+    by_array, preferred = (
+        {s: n for key, shape in some.items() for s, n in shapes.solved(key, shape).items()}
+        for some in (of_inputs, photos)
+    )
     for s in by_option.keys() & by_array.keys():
         if by_option[s] != by_array[s]:
             here, there = said({s: by_array[s]}), said({s: by_option[s]})
             raise InputError(f"--input gives {here}; --batch or --shape gives {there}.")
     given = {k: v for k, v in asked.items() if isinstance(v, tuple)} | of_inputs
-    chosen = by_option | by_array
+    chosen = preferred | by_option | by_array
     least, greatest = shapes.least() | chosen, shapes.greatest() | chosen
     return [_open_call(function, v, given) for v in ([greatest] if least == greatest else [least, greatest])]
 

@@ -122,7 +122,7 @@ def _kernels(artifact: Artifact, store: TrialStore | None) -> list[dict[str, Any
     found = []
     for symbol in count:
         step = steps.get(symbol)
-        origin = {"schedule": UNKNOWN, "trial": None, "median_s": None}
+        origin = {"schedule": UNKNOWN, "is_default": False, "trial": None, "median_s": None}
         found.append(
             {
                 "name": first[symbol]["name"],
@@ -141,18 +141,26 @@ def _origin(step: Step, target: Target, store: TrialStore | None) -> dict[str, A
     measured, hash_ = step.workload.at_greatest, step.trace.hash
     rows = [r for r in trials_of(step, store) if r.target == target.key()]
     trial = max((r for r in rows if r.verified), key=lambda r: r.id or 0, default=None)
-    numbers = {"trial": trial and trial.id, "median_s": trial and trial.median_s}
-    if hash_ == safe_default(step.workload, target).hash:
-        return {"schedule": "default", **numbers}
+    is_default = hash_ == safe_default(step.workload, target).hash
     if trial is not None:
-        return {"schedule": "log", **numbers}
-    shipped = [o for o in offers(measured.key, target, refused=True) if o.record.trace_hash == hash_]
-    return {"schedule": "shipped" if shipped else "other", **numbers}
+        schedule = "log"
+    elif is_default:
+        schedule = "default"
+    else:
+        shipped = (o.record.trace_hash for o in offers(measured.key, target, refused=True))
+        schedule = "shipped" if hash_ in shipped else "other"
+    numbers = {"trial": trial and trial.id, "median_s": trial and trial.median_s}
+    return {"schedule": schedule, "is_default": is_default, **numbers}
 
 
 # -- for people ----------------------------------------------------------------------------------------------
 
-_ORIGINS = {"default": "default", "shipped": "shipped with autotensor", "other": "not in this log"}
+_ORIGINS = {
+    "log": "from the log",
+    "default": "default",
+    "shipped": "shipped with autotensor",
+    "other": "not in this log",
+}
 
 
 def print_contents(d: Mapping[str, Any]) -> None:
@@ -218,7 +226,9 @@ def _print_kernels(kernels: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _schedule(k: Mapping[str, Any]) -> str:
-    return f"trial {k['trial']}" if k["schedule"] == "log" else _ORIGINS.get(k["schedule"], k["schedule"])
+    if k["schedule"] == "log":
+        return f"trial {k['trial']}{', the default' if k['is_default'] else ''}"
+    return str(_ORIGINS.get(k["schedule"], k["schedule"]))
 
 
 def _spelled(a: Mapping[str, Any]) -> str:

@@ -201,6 +201,21 @@ def test_verify_takes_the_code_for_this_processor_from_a_file_for_several():
     assert "All 3 kernels are right" in said.out
 
 
+def test_a_photo_is_a_batch_of_one_or_fills_the_batch_that_is_asked_for():
+    Image = pytest.importorskip("PIL.Image")
+    Image.fromarray(np.full((9, 9, 3), 99, np.uint8)).save("p.png")
+
+    def net(batch: int) -> object:
+        return at.ops.relu(at.input((batch, 3, 8, 8), name="x"))
+
+    batch = te.var("batch", range=(1, 4))
+    at.compile_model(at.open_graph(net, batch, name="p"), db=":memory:").save("p.atm")
+    assert cli("run", "p.atm", "--input", "p.png").err.startswith("Run at batch = 1.")
+    said = cli("run", "p.atm", "--input", "p.png", "--batch", "3")
+    assert said.code == 0, said.err
+    assert said.err.startswith("Run at batch = 3.")
+
+
 def test_counted_numbers_give_the_only_open_extent():
     assert _of_count(8, ["n", 4]) == (2, 4)
     assert _of_count(9, ["n", 4]) == ()

@@ -49,6 +49,7 @@ def test_a_model_with_a_tuned_kernel():
     assert "mlp: (x: float32[1, 784]) -> (logits: float32[1, 10])" in said
     assert "Weights: 2.14 MB, random, so its answers mean nothing; the first load prepares them." in said
     assert "trial 2" in said
+    assert [k["is_default"] for k in f["kernels"]] == [True, False, True]
     Path("own.db").rename("away.db")
     assert [k["schedule"] for k in shown("mlp.atm")["functions"][0]["kernels"]] == [
         "default",
