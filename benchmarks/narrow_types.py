@@ -3,8 +3,9 @@
     python benchmarks/quantised_networks.py torchvision/resnet50 --folder FILES        makes the files
     python benchmarks/narrow_types.py FILES/torchvision-resnet50 --threads 1 --json FILE
 
-The folder holds `float.onnx`, `inputs.npz`, and `static.onnx` or `dynamic.onnx`. The wall time of a call is
-measured, for the contestants of each line in turns:
+The folder holds `float.onnx`, `inputs.npz`, and `static.onnx` or `dynamic.onnx`. A call's wall time is
+measured, for the contestants of each line in turns. With one thread it is the process's processor time
+instead, in which other programs do not count:
 
     float32     ours; OpenVINO
     bfloat16    ours (`-numerics=bf16`); OpenVINO
@@ -83,16 +84,16 @@ def contestants(folder: Path, kind: str, threads: int, given: Mapping[str, Array
     }
 
 
-def timed(calls: Mapping[str, Call], rounds: int) -> dict[str, list[float]]:
-    """The seconds of each call, in turns. Before each timed call, the same function runs once, so the caches
-    hold its data."""
+def timed(calls: Mapping[str, Call], rounds: int, clock: Callable[[], float]) -> dict[str, list[float]]:
+    """The seconds of each call by a clock, in turns. Before each timed call, the same function runs once, so
+    the caches hold its data."""
     seconds: dict[str, list[float]] = {n: [] for n in calls}
     for _ in range(rounds):
         for n, call in calls.items():
             call()
-            began = time.perf_counter()
+            began = clock()
             call()
-            seconds[n].append(time.perf_counter() - began)
+            seconds[n].append(clock() - began)
     return seconds
 
 
@@ -103,12 +104,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", type=Path, help="rows, one a line")
     options = parser.parse_args()
+    clock = time.process_time if options.threads == 1 else time.perf_counter
     for folder in options.folders:
         with np.load(folder / "inputs.npz") as arrays:
             given = dict(arrays)
         kinds = ("float32", "bfloat16", *(k for k in QUANTISED if (folder / f"{k}.onnx").exists()))
         for kind in kinds:
-            took = timed(contestants(folder, kind, options.threads, given), options.rounds)
+            took = timed(contestants(folder, kind, options.threads, given), options.rounds, clock)
             words = (f"{n} {median(s) * 1e3:.2f} (least {min(s) * 1e3:.2f})" for n, s in took.items())
             print(f"{folder.name:24} {kind:8} {options.threads} threads, ms: {'  '.join(words)}", flush=True)
             if options.json:
