@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotensor.ir.expr import Load
+from autotensor.ir.expr import Expr, Load
 from autotensor.ir.func import Buffer
 from autotensor.ir.visit import free_vars
 from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
@@ -21,7 +21,6 @@ from autotensor.schedule.axis import fresh
 from autotensor.schedule.extents import access
 from autotensor.schedule.state import Stage, State
 from autotensor.te.stage import IterDef, StageOp
-from schedules.kit.stage_analysis import is_read_by_terms, names_of_terms
 
 NAME = "axis_last"
 
@@ -54,9 +53,14 @@ def order_of_readers(state: State, stage: Stage) -> tuple[IterDef, ...]:
 
 
 def _order_of(reader: StageOp, op: StageOp) -> tuple[IterDef, ...]:
-    names = names_of_terms(reader, op) if is_read_by_terms(reader, op) else None
-    axes = {a.name: a for a in op.axes}
-    return tuple(axes[names[a.name]] for a in (*reader.reduce_axes, *reader.axes)) if names else ()
+    """The same as `order_of_readers`, for one reader; () unless the indices are all axes of the reader."""
+    loads = {load.indices for load in reader.loads() if load.buffer in op.buffers}
+    (indices,) = loads if len(loads) == 1 else ((),)
+    axes: dict[Expr, IterDef] = dict(zip(indices, op.axes, strict=False))
+    order = tuple(axes[a.var] for a in (*reader.reduce_axes, *reader.axes) if a.var in axes)
+    whole = len(order) == len(reader.all_axes) == len(op.axes)
+    extents = [a.extent for a in (*reader.reduce_axes, *reader.axes)]
+    return order if whole and [a.extent for a in order] == extents else ()
 
 
 def order_along_memory(op: StageOp) -> tuple[IterDef, ...]:

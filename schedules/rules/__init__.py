@@ -40,10 +40,11 @@ from schedules.rules.tiles import (
 RULES: tuple[SketchRule, ...] = (
     # before all: stages that run once need no good loops, and `inline` would compute them in every call
     SketchRule("constants", constant_stages.constants),
+    # before shared_work, because parts of windows have the window's order of axes, and before all that make
+    # loops
+    SketchRule("axis_last", axis_last.axis_last),
     # before all rules that make decisions: they must see joined stages and the parts of windows
     SketchRule("shared_work", shared_work.shared_work),
-    # before all that make loops: the order of a result's axes decides which of them apply
-    SketchRule("axis_last", axis_last.axis_last),
     # before all others that make loops: loops over steps must stay in order
     SketchRule("recurrence", recurrence.recurrence, ANY),
     # before all that make loops and would keep the operations, and before inline, which would count calls

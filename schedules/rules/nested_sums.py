@@ -12,9 +12,12 @@ The inner sum is computed where the outer sum adds it, and is not stored in memo
 unpacked or converted once for all rows of a tile. Constants are packed into panels of a tile's width, which
 are read from beginning to end. Large constants that are read only once are packed into panels of a vector's
 width, which are read at the same time, as in `tile_cpu`. Sums of integers that are packed in bytes use dot
-instructions, if the processor has them (`packed_products`). If a vector of w is used by several g (a mean
-over a convolution's pixels), an inner tile would read it again for each g. Such stages are left to other
-rules.
+instructions, if the processor has them (`packed_products`).
+
+    C[y, x, d] = Σ_k a[k, y, x] * b[k, y, x + d]        M[y, x] = max_d C[y, x, d]
+
+If a vector of an operand serves several inner sums (a, for each d), a tile computes some of these together,
+as a product's tile does for its rows. This pays if the vectors of all k stay in the nearest cache.
 """
 
 from __future__ import annotations
@@ -30,9 +33,11 @@ from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.compute_at import ComputeAt
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.primitives.storage import Storage
 from autotensor.schedule.primitives.tensorize import Tensorize
 from autotensor.schedule.sketch import Option
 from autotensor.schedule.state import Ref, Stage, State
+from autotensor.te.dag import IterDef, StageOp
 from schedules.algorithms.packed_products import form_of
 from schedules.cpu import cpu_of
 from schedules.kit.block_grain import cuts
@@ -54,8 +59,9 @@ from schedules.kit.stage_analysis import (
     second_cache,
     untouched,
 )
-from schedules.kit.tiles import best_tile, nearest, singles, tiles_of
+from schedules.kit.tiles import MAX_ROWS, best_tile, nearest, singles, tiles_of
 from schedules.registry import Extension
+from schedules.rules.tiles.windows import find_window
 
 WRITTEN = 16  # steps of an inner sum that are unrolled by default; at most four times as many
 BLOCKS = 8  # blocks of columns for each core
@@ -71,6 +77,7 @@ class _Nest:
     within: tuple[Read, ...]  # operands of the inner sum that are contiguous along the columns
     beside: tuple[Read, ...]  # operands of the outer sum
     roles: Roles  # the roles of operands in a step of the inner sum
+    together: IterDef | None = None  # the outer sum's axis of which a tile computes several inner sums
     packed: _Packed | None = None  # set if a dot instruction computes the inner sum
 
 
@@ -95,14 +102,17 @@ def nested_sums(state: State, stage: Stage, target: Target) -> Iterator[Extensio
     nest = _nest(state, stage, target)
     if nest is None:
         return
-    for after, by_dots in _by_dots(state, nest, target):
+    for after, by_dots in _by_dots(state, nest, target) if nest.together is None else ():
         yield _NestSketch(after, stage, by_dots, target).build()
     yield _NestSketch(state, stage, nest, target).build()
+    if nest.together is not None:
+        yield Extension(onward=True)
 
 
-def is_nest(state: State, stage: Stage, target: Target) -> bool:
-    """Whether a reduction adds sums that are better computed inside it."""
-    return _nest(state, stage, target) is not None
+def is_nest(state: State, stage: Stage, target: Target, apart: bool = False) -> bool:
+    """Whether a reduction adds sums that are better computed inside it. apart: and one after another."""
+    nest = _nest(state, stage, target)
+    return nest is not None and not (apart and nest.together)
 
 
 def _nest(state: State, stage: Stage, target: Target) -> _Nest | None:
@@ -117,20 +127,26 @@ def _nest(state: State, stage: Stage, target: Target) -> _Nest | None:
     there, summed = name_of[column.name], {name_of[a.name] for a in op.reduce_axes}
     within = tuple(r for r in reads(inner.op) if r.uses(there))
     beside = tuple(r for r in reads(op) if r.load.buffer not in inner.op.buffers and r.uses(column.name))
-    if not within or not all(r.uses(g) for r in within for g in summed):
+    if not within:
         return None
+    shared = [a for a in op.reduce_axes if a.extent > 1 and not all(r.uses(name_of[a.name]) for r in within)]
     fixed = constants(state)
     for found, axis in ((within, there), (beside, column.name)):
         for r in found:
             packed = r.load.buffer.name in fixed and dimension(r, axis) is not None
             if not packed and r.strides.get(axis) != 1:
                 return None
+    together = shared[-1] if shared else None
+    if together is not None:
+        summed.remove(name_of[together.name])
     one = replace(inner.op, axes=tuple(a for a in inner.op.axes if a.name not in summed))
-    rows = tuple(a for a in op.axes[:-1] if a.extent > 1)
+    rows = tuple(a for a in op.axes[:-1] if a.extent > 1)[-1:]
+    if together is not None:  # a row is tiled, too, if rows share vectors
+        rows = (*(a for a in rows if not all(r.uses(name_of[a.name]) for r in within)), together)
     roles = Roles(
         column,
-        rows[-1:],
-        tuple(a for a in op.axes[:-1] if a not in rows[-1:]),
+        rows,
+        tuple(a for a in op.axes[:-1] if a not in rows),
         within,
         (),
         (),
@@ -140,7 +156,26 @@ def _nest(state: State, stage: Stage, target: Target) -> _Nest | None:
         prod(a.extent for a in inner.op.reduce_axes),
         body_work(one, there, target),
     )
-    return _Nest(inner, name_of, within, beside, roles)
+    nest = _Nest(inner, name_of, within, beside, roles, together)
+    return nest if together is None or _pays(state, op, nest, target) else None
+
+
+def _pays(state: State, op: StageOp, nest: _Nest, target: Target) -> bool:
+    """Whether inner sums that share vectors are better computed inside the outer sum: the vectors of a tile
+    stay in the nearest cache, no dot instruction adds several products, all cores have columns, and no terms
+    are shared by neighbouring windows."""
+    roles, inner, size = nest.roles, nest.inner.op, op.buffers[0].dtype.bytes
+    panel = roles.depth * best_tile(roles, target)[3] * size * len(nest.within)
+    wide = all(b.dtype.bytes == size for b in inner.reads())
+    vectors = prod(a.extent for a in op.axes) // roles.lanes
+    there = nest.name_of[roles.vector.name]
+    along = replace(inner, axes=tuple(sorted(inner.axes, key=lambda a: a.name == there)))
+    return (
+        panel <= target.cache_bytes[0]
+        and wide
+        and vectors >= BLOCKS * target.num_cores
+        and find_window(state, along, roles.lanes) is None
+    )
 
 
 def _by_dots(state: State, nest: _Nest, target: Target) -> Iterator[tuple[State, _Nest]]:
@@ -185,7 +220,7 @@ class _NestSketch(SketchWriter):
         roles, anchor, part, packed = self.nest.roles, self.stage.name, self.nest.inner.name, self.nest.packed
         most_rows = cpu_of(self.target).nested_rows
         tile, tiles = f"{anchor}/tile", tiles_of(roles, self.target)
-        best = best_tile(roles, self.target, most_rows)
+        best = best_tile(roles, self.target, most_rows if self.nest.together is None else MAX_ROWS)
         once = roles.outer <= best[0] and roles.inner <= best[1]
         if once and self._is_one_stream():
             best = min((t for t in tiles if t[:2] == best[:2]), key=lambda t: t[2])
@@ -238,13 +273,14 @@ class _NestSketch(SketchWriter):
         tile."""
         roles = self.nest.roles
         names = names_in(self.state.stage(host).op, self.stage.op)
-        v, rows = names[roles.vector.name], [names[a.name] for a in roles.rows]
+        v, together = names[roles.vector.name], self.nest.together
+        rows = [names[a.name] for a in roles.rows if a is not together]
         tiles = ceil(roles.columns / best[3])
         choices = cuts(tiles, self.target.num_cores)
         columns = f"{self.stage.name}/columns"
         self.hole(columns, singles(choices), (nearest(choices, tiles // (BLOCKS * self.target.num_cores)),))
         for row in rows:
-            self.split(host, row, Ref(tile, 1))
+            self.split(host, row, Ref(tile, 1 if together is None else 0))
         self.split(host, v, Ref(columns), Ref(tile, 2), roles.lanes)
         outside = [*(names[a.name] for a in roles.others), f"{v}.0"]
         around = [f"{v}.1", *(f"{r}.0" for r in rows)]
@@ -261,6 +297,11 @@ class _NestSketch(SketchWriter):
         self.split(inner, v, self.nest.roles.lanes)
         over = [a.name for a in op.reduce_axes]
         tile = [*(a.name for a in op.axes[:-1]), f"{v}.0", f"{v}.1"]
+        if self.nest.together is not None:
+            axis = self.nest.together.name
+            self.split(inner, axis, Ref(f"{self.stage.name}/tile", 1))
+            over = [*(a for a in over if a != axis), f"{axis}.0"]
+            tile.insert(0, f"{axis}.1")
         self.write(Reorder(inner, (*over, *tile)), *in_vectors(inner, *tile))
         return over[-1]
 
@@ -268,6 +309,8 @@ class _NestSketch(SketchWriter):
         """Makes the loops of the inner sum around a tile, with some steps unrolled. Returns the innermost
         loop of steps."""
         op, v, packed = self.nest.inner.op, self.nest.name_of[self.nest.roles.vector.name], self.nest.packed
+        if self.nest.together is not None:  # vectors of several sums lie in a buffer of registers
+            self.write(Storage(part, (*(a.name for a in op.axes if a.name != v), v), 0))
         self.split(part, v, self.nest.roles.lanes)
         around, written = self._steps(part)
         tile = [*(a.name for a in op.axes if a.name != v), f"{v}.0", f"{v}.1"]
@@ -290,16 +333,17 @@ class _NestSketch(SketchWriter):
     def _steps(self, part: str) -> tuple[list[str], list[str]]:
         """The loops of the inner sum, and its unrolled loops: whole loops, and a part of the next one."""
         around, steps = list(self.nest.inner.op.reduce_axes), 1
+        most = WRITTEN if self.nest.together is None else cpu_of(self.target).written
         if self.nest.packed is not None:
             around.pop()  # the group
         written: list[str] = []
-        while around and steps * around[-1].extent <= WRITTEN:
+        while around and steps * around[-1].extent <= most:
             steps *= around[-1].extent
             written.insert(0, around.pop().name)
         loops = [a.name for a in around]
         if around:
-            options = divisors(around[-1].extent, 4 * WRITTEN // steps)
-            own = max(n for n in options if n * steps <= max(WRITTEN, steps))
+            options = divisors(around[-1].extent, 4 * most // steps)
+            own = max(n for n in options if n * steps <= max(most, steps))
             self.hole(f"{part}/unroll", singles(options), (own,))
             self.split(part, loops[-1], Ref(f"{part}/unroll"))
             loops[-1:], written = [f"{loops[-1]}.0"], [f"{loops[-1]}.1", *written]

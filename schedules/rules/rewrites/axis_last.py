@@ -53,7 +53,7 @@ def _for_readers(state: State, target: Target, longer: bool) -> Iterator[Step]:
     for name in reversed(state.names):
         stage = state.stage(name)
         summing = [r for r in state.consumers(stage) if r.op.is_reduction]
-        if not summing or any(is_nest(state, r, target) for r in summing):
+        if not summing or any(is_nest(state, r, target, apart=True) for r in summing):
             continue
         steps, order = _turned(state, stage, target), order_of_readers(state, stage)
         if steps and (order[-1].extent > stage.op.axes[-1].extent or not longer):

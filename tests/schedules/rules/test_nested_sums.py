@@ -7,11 +7,14 @@ import re
 
 import numpy as np
 import pytest
+from comparison import check
 
 import autotensor as at
 from autotensor import te
 from autotensor.base.target import parse
+from autotensor.lowering.pipeline import lower
 from autotensor.operators import OPERATORS
+from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate, random_inputs
 from autotensor.te.tolerance import tolerance
@@ -120,3 +123,106 @@ def test_panels_side_by_side_are_long(depth: int, beside: bool) -> None:
     trace = str(default_trace(dag, target))
     (width,) = re.findall(r's.layout\("x1.words", \[\(0, (\d+)\)\]', trace)
     assert int(width) == (16 if beside else 64)
+
+
+# -- inner sums that share vectors --------------------------------------------------------------------------
+
+
+def shifted(
+    sizes: tuple[int, ...], order: str = "yxd", join: str = "max", product: bool = True
+) -> ComputeDAG:
+    """The best or the sum of several shifts (d) and copies (c) of a correlation: a[k, y, x] serves all."""
+    rows, columns, depth, shifts, copies = sizes
+    a = te.placeholder((depth, rows, columns), name="a")
+    b = te.placeholder((copies, depth, rows, columns + shifts - 1), name="b")
+    k, d, c = te.reduce_axis(depth, "k"), te.reduce_axis(shifts, "d"), te.reduce_axis(copies, "c")
+    extents = {"y": rows, "x": columns, "d": shifts, "c": copies}
+    names = order if "c" in order else f"c{order}"
+
+    def inner(*at):
+        i = dict(zip(names, at, strict=True))
+        mine, other = a[k, i["y"], i["x"]], b[i["c"], k, i["y"], i["x"] + i["d"]]
+        return te.sum(mine * other if product else (mine - other) * (mine - other), axis=k)
+
+    body = eval(f"lambda {', '.join(names)}: inner({', '.join(names)})", {"inner": inner})
+    p = te.compute(tuple(extents[n] for n in names), body, name="P")
+
+    def outer(y, x):
+        at = {"y": y, "x": x, "d": d, "c": c}
+        return getattr(te, join)(te.maximum(p[tuple(at[n] for n in names)], 0.25), axis=[c, d])
+
+    return ComputeDAG.of([a, b, te.compute((rows, columns), outer, name="M")])
+
+
+def nested(dag: ComputeDAG, target=TARGET):
+    return [s for s in generate(dag, target) if "nested_sums" in s.made_by]
+
+
+def test_several_inner_sums_of_a_tile_are_registers():
+    dag = shifted((4, 256, 8, 9, 1))
+    target = parse("llvm -threads=1 -mcpu=x86-64-v4")
+    (run,) = lower(default_trace(dag, target).replay(dag)).run
+    sums = re.search(r"P\S* = register\(\[1, (\d+), 1, (\d+)\]", str(run))
+    assert sums is not None
+    assert int(sums[1]) > 1
+    assert int(sums[1]) * int(sums[2]) >= 16 * 16  # most registers hold sums
+    assert "local(" not in str(run)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_inner_sums_together_keep_the_meaning(seed):
+    rng = random.Random(seed)
+    sizes = (
+        rng.randint(4, 7),
+        rng.choice((128, 129, 160)),
+        rng.randint(1, 6),
+        rng.randint(2, 11),
+        rng.randint(1, 2),
+    )
+    names = [*"cyxd"]
+    rng.shuffle(names)
+    dag = shifted(sizes, "".join(names), rng.choice(("max", "min", "sum")), rng.random() < 0.5)
+    sketches = nested(dag)
+    assert sketches
+    sketch = rng.choice(sketches)
+    for decisions in (sketch.defaults(), sketch.random(rng)):
+        check(dag, sketch.fill(decisions), native=seed % 4 == 0)
+
+
+def test_inner_sums_together_where_it_does_not_pay():
+    assert nested(shifted((4, 256, 8, 9, 1)))
+    assert not nested(shifted((4, 256, 2048, 9, 1)))  # a tile's vectors of all k are beyond the nearest cache
+    assert not nested(shifted((1, 48, 8, 9, 1)))  # few columns for two cores
+    x, w = te.placeholder((64, 512), "uint8", name="x"), te.placeholder((32, 64), "int8", name="w")
+    k, j = te.reduce_axis(64, "k"), te.reduce_axis(32, "j")
+    p = te.compute(
+        (32, 512), lambda j, i: te.sum(x[k, i].astype("int32") * w[j, k].astype("int32"), axis=k), name="p"
+    )
+    m = te.compute((512,), lambda i: te.max(p[j, i], axis=j), name="m")
+    assert not nested(ComputeDAG.of([x, w, m]))  # dot instructions add four products
+
+
+def test_windows_share_terms_in_their_own_rule():
+    x, y = te.placeholder((68, 164), name="x"), te.placeholder((68, 171), name="y")
+    a, b, d = te.reduce_axis(5, "a"), te.reduce_axis(5, "b"), te.reduce_axis(8, "d")
+    c = te.compute(
+        (8, 64, 160), lambda d, i, j: te.sum(te.abs(x[i + a, j + b] - y[i + a, j + b + d]), axis=[a, b])
+    )
+    m = te.compute((64, 160), lambda i, j: te.min(c[d, i, j], axis=d), name="m")
+    parts = UseAlgorithm("compute", "shared_windows")
+    alone = [s for s in nested(ComputeDAG.of([x, y, m])) if parts not in s.steps]
+    assert not alone
+
+
+def test_windows_that_a_reader_reduces_are_turned_before_they_are_divided():
+    x, y = te.placeholder((100, 164), name="x"), te.placeholder((100, 171), name="y")
+    a, b, d = te.reduce_axis(5, "a"), te.reduce_axis(5, "b"), te.reduce_axis(8, "d")
+    c = te.compute(
+        (96, 160, 8),
+        lambda i, j, d: te.sum(te.abs(x[i + a, j + b] - y[i + a, j + b + d]), axis=[a, b]),
+        name="c",
+    )
+    m = te.compute((96, 160), lambda i, j: te.min(c[i, j, d], axis=d), name="m")
+    steps = default_trace(ComputeDAG.of([x, y, m]), TARGET).steps
+    assert steps[0] == UseAlgorithm("c", "axis_last")
+    assert UseAlgorithm("c.along", "shared_windows") in steps
