@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import isclose, prod
 from typing import Any
 
 import numpy as np
@@ -91,19 +91,18 @@ def check_others(family: GraphFamily, samples: Samples, graphs: Sequence[Graph],
 def _is_foretold(samples: Samples, choice: Choice, seen: Sequence[GraphNode], other: GraphNode) -> bool:
     """Whether a node has the numbers that follow from the same node at the samples."""
     for *known, found in zip(*map(numbers_of, (*seen, other)), strict=False):
-        if all(x == known[0] for x in known):
-            follows = known[0]
-        elif all(isinstance(x, int) for x in known):
-            expr = samples.expression([int(x) for x in known])
-            follows = found if expr is None else number(expr, choice)
-        else:
-            continue
-        if found != follows:
+        same = all(x == known[0] for x in known)
+        follows = known[0] if same else samples.value(known, choice)
+        if (same or follows is not None) and found != follows and not _is_rounded(found, follows):
             return False
     if not isinstance(other, Constant):
         return True
     whole, *others = map(_array, seen)
     return not all(is_beginning(x, whole) for x in others) or is_beginning(other.array, whole)
+
+
+def _is_rounded(found: object, follows: object) -> bool:
+    return isinstance(found, float) and isinstance(follows, float) and isclose(found, follows, rel_tol=1e-3)
 
 
 class _Family:

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import chain, combinations, combinations_with_replacement, count
-from math import prod
+from math import isclose, isfinite, isqrt, prod
 
 from autotensor.graph.symbols.graph_families import Choice
 from autotensor.ir.expr import Expr, Symbol, const
 from autotensor.ir.simplify import simplify
-from autotensor.te.symbols import Extent
+from autotensor.te.symbols import Extent, number
 
 MOST_TERMS = 3
 MOST_FACTORS = 3  # most factors of a term: the scores of a batch have batch * length * length rows
@@ -52,7 +52,7 @@ class Samples:
     def lesser(self) -> tuple[Choice, ...]:
         """Choices far below the samples: the least values, and values in between."""
         least = {s: s.least for s in self.symbols}
-        between = {s: s.least + (s.most - s.least) // 3 for s in self.symbols}
+        between = {s: isqrt(s.least * s.most) for s in self.symbols}
         return tuple(c for n, c in enumerate((least, between)) if c not in (least, between)[:n])
 
     def expression(self, numbers: Sequence[int]) -> Extent | None:
@@ -63,6 +63,22 @@ class Samples:
         if key not in self._known:
             self._known[key] = self._found(key)
         return self._known[key]
+
+    def value(self, at_choices: Sequence[object], choice: Choice) -> float | None:
+        """The number that follows at another choice: an extent, or one divided by an extent. None if the
+        numbers at the choices are of another form.
+        """
+        numbers = [x for x in at_choices if isinstance(x, (int, float)) and isfinite(x)]
+        if len(numbers) < len(at_choices):
+            return None
+        if all(x == int(x) for x in numbers):
+            found = self.expression([int(x) for x in numbers])
+            return None if found is None else number(found, choice)
+        divisors = [round(1 / x) if x else 0 for x in numbers]
+        if not all(n and isclose(1 / n, x, rel_tol=1e-3) for n, x in zip(divisors, numbers, strict=True)):
+            return None
+        found = self.expression(divisors)
+        return None if found is None or not number(found, choice) else 1 / number(found, choice)
 
     @cached_property
     def _known(self) -> dict[tuple[int, ...], Expr | None]:

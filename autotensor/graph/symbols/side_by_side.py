@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from autotensor.graph.ir import Apply, Array, Graph, GraphNode
+from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode
 
 Alike = tuple[GraphNode, ...]  # the same node of each graph
 
@@ -52,9 +52,10 @@ def _are_alike(alike: Alike) -> bool:
 
 
 def numbers_of(node: GraphNode) -> tuple[object, ...]:
-    """The node's extents, and the values of its attributes."""
+    """The node's extents, the values of its attributes, and its value if it is one number."""
     attributes = (node.op_name, node.attrs) if isinstance(node, Apply) else ()
-    return (*node.shape, *_leaves(attributes))
+    value = (node.array.item(),) if isinstance(node, Constant) and node.array.size == 1 else ()
+    return (*node.shape, *_leaves(attributes), *value)
 
 
 def _leaves(value: object) -> Iterator[object]:

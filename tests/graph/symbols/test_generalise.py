@@ -99,6 +99,28 @@ def test_what_is_else_at_lesser_extents_is_refused(make: Any) -> None:
         at.plan_model(at.open_graph(make, n), TARGET)
 
 
+@pytest.mark.parametrize("follows", [lambda n: max(n, 3), lambda n: min(n, 5), lambda n: n + (n > 9)])
+def test_a_number_that_is_another_one_at_small_extents_is_refused(follows: Any) -> None:
+    for write in (
+        lambda n: rows(n) * np.float32(follows(n)),
+        lambda n: rows(n) * np.float32(1 / follows(n)),
+        lambda n: rows(n) * np.full((1, 1), follows(n), np.float32),
+        lambda n: at.ops.clip(rows(n), max=float(follows(n))),
+    ):
+        with pytest.raises(GraphError, match=r"at n = \d+, .* has another number than by greater extents"):
+            at.plan_model(at.open_graph(write, n), TARGET)
+
+
+def test_numbers_that_follow_the_symbols_are_those_of_every_extent() -> None:
+    def make(n: int) -> GraphNode:
+        return at.ops.clip(rows(n) * np.float32(n * n) + np.float32(1 / (n + 1)), max=float(2 * n + 1))
+
+    f = at.compile_model(at.open_graph(make, n), target=TARGET)
+    for k in (1, 2, 5, 16):
+        x = np.linspace(-1, 1, k * 12, dtype=np.float32).reshape(k, 12)
+        np.testing.assert_allclose(f(x), np.minimum(x * k * k + 1 / (k + 1), 2 * k + 1), rtol=1e-5, atol=1e-6)
+
+
 def test_steps_make_halves_whole() -> None:
     even = te.var("n", range=(2, 32), multiple_of=2)
     plan = at.plan_model(
