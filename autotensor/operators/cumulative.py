@@ -66,6 +66,8 @@ _cumulative("cumprod", te.prod, np.multiply)
 
 def _top_reference(x: Array, count: int, axis: int = -1, largest: bool = True) -> Array:
     """Positions in NumPy's order (NaN last) or in reverse order, in which equal elements keep their order."""
+    if x.dtype.kind == "V":  # a sort of bfloat16 puts NaN anywhere
+        x = x.astype(np.float32)
     line = np.flip(x, axis) if largest else x
     order = np.argsort(line, axis=axis, kind="stable")
     order = x.shape[axis] - 1 - np.flip(order, axis) if largest else order

@@ -103,6 +103,15 @@ def test_the_position_of_nan_is_that_of_the_largest() -> None:
         np.testing.assert_array_equal(found, [[[1, 2, 4, 6]]])
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
+@pytest.mark.parametrize(("largest", "wanted"), [(True, [2, 4, 1, 5, 3]), (False, [0, 3, 5, 1, 2])])
+def test_nan_is_greatest_among_sorted_elements(dtype: str, largest: bool, wanted: list[int]) -> None:
+    op = OPERATORS.get("top_positions")
+    x = np.array([0, 3, np.nan, 1, np.nan, 2], np.float32).astype(dtype_of(dtype).numpy)
+    for found in (run(op, (x,), {"count": 5, "largest": largest}), op.reference(x, 5, largest=largest)):
+        np.testing.assert_array_equal(found, wanted)
+
+
 def test_concat_of_a_tensor_with_itself() -> None:
     x = placeholder((2, 3), name="x")
     y = OPERATORS.get("concat").compute(x, x, axis=1)
