@@ -160,7 +160,8 @@ def _complaint(function: str, slot: Slot, array: Any) -> tuple[str, str]:
     output = slot.spec.role == "output"
     want = f"{slot.spec.dtype}[{', '.join(map(str, slot.shape))}]"
     if not isinstance(array, np.ndarray):
-        return f"{where} is a {type(array).__name__}; expected a NumPy array {want}.", ""
+        fix = "" if output else f"Convert it with np.asarray(x, {slot.spec.dtype!r})."
+        return f"{where} is a {type(array).__name__}; expected a NumPy array {want}.", fix
     found = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
     if array.dtype != slot.dtype:
         order = "" if array.dtype.isnative else " in foreign byte order"

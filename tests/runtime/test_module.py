@@ -113,7 +113,10 @@ class TestRefusals:
                 "add takes 2 arrays (A, B), or 3 with its outputs (C); got 1, without B: float32[1000].",
             ),
             (lambda f: f(A, B, A, B), "add takes 2 arrays (A, B), or 3 with its outputs (C); got 4."),
-            (lambda f: f(A, [1.0]), "add: argument 'B' is a list; expected a NumPy array float32[1000]."),
+            (
+                lambda f: f(A, [1.0]),
+                "is a list; expected a NumPy array float32[1000]. Convert it with np.asarray(x, 'float32').",
+            ),
             (
                 lambda f: f(A, B[:5]),
                 "add: argument 'B' is float32[5]; expected float32[1000]. "
