@@ -115,7 +115,8 @@ class TestRefusals:
             (lambda f: f(A, B, A, B), "add takes 2 arrays (A, B), or 3 with its outputs (C); got 4."),
             (
                 lambda f: f(A, [1.0]),
-                "is a list; expected a NumPy array float32[1000]. Convert it with np.asarray(x, 'float32').",
+                "add: argument 'B' is a list; expected a NumPy array float32[1000]. "
+                "Convert it with np.asarray(x, 'float32').",
             ),
             (
                 lambda f: f(A, B[:5]),
