@@ -38,7 +38,7 @@ app = new_app()
         "autotensor bench resnet50.atm",
         "autotensor bench mlp --threads 1 --repeat 100 --json",
         "autotensor bench resnet50.atm --trace resnet50.json",
-        "autotensor bench net.atm --batch 1..8   # compiled with --batch 1..8: at 1, 2, 4 and 8",
+        "autotensor bench net.atm --batch 1..8   # at 1, 2, 4 and 8 of its batches",
     )
 )
 @grouped
