@@ -93,7 +93,7 @@ def test_threads_of_a_target():
 def test_units():
     assert [micros(s) for s in (None, 1e-7, 12.3e-6, 0.5)] == ["-", "0.10", "12.3", "500,000"]
     assert [gflops(2e9, s) for s in (None, 0.0, 1.0, 0.01)] == ["-", "-", "2.00", "200.0"]
-    assert [percent(s) for s in (None, 0.0, 0.012, 0.5)] == ["-", "0.0 %", "1.2 %", "50 %"]
+    assert [percent(s) for s in (None, 0.0, 0.012, 0.5)] == ["-", "0 %", "1.2 %", "50 %"]
     assert [size(s) for s in (7, 4096, 102e6, 1.5e9)] == ["7 B", "4.1 kB", "102 MB", "1.5 GB"]
     assert [clock(s) for s in (0, 61, 7322)] == ["0:00", "1:01", "2:02:02"]
 
