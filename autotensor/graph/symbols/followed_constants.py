@@ -11,22 +11,32 @@ For others, the formulas of `FORMS` are tried. `generalise.py` finds how their n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from autotensor import te
-from autotensor.base.dtype import dtype_of, float64, int64
+from autotensor.base.dtype import DType, dtype_of, float64, int64
 from autotensor.graph.evaluate import evaluate_node
 from autotensor.graph.function import TeFunction
 from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, apply, constant
 from autotensor.graph.rules.constants import is_grown
-from autotensor.graph.symbols.side_by_side import Alike, is_beginning, side_by_side
+from autotensor.graph.symbols.graph_families import Choice
+from autotensor.graph.symbols.samples import Samples
+from autotensor.graph.symbols.side_by_side import Alike, is_beginning, numbers_of, side_by_side
 from autotensor.ir.expr import const
 
 CLOSE = 2e-6  # constants of front ends are rounded to float32, as are their steps
 Arrays = Sequence[Array]  # the same value in each graph
-Formula = Callable[..., Any]  # of the indices ──▶ the element there
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One way to compute arrays: the numbers by which they differ, and the element at some indices."""
+
+    numbers: Callable[[Array], tuple[Any, ...] | None]  # None: the array has another form
+    element: Callable[..., Any]  # of the numbers and the indices
 
 
 def with_formulas(graphs: Sequence[Graph]) -> list[Graph]:
@@ -38,39 +48,80 @@ def with_formulas(graphs: Sequence[Graph]) -> list[Graph]:
     alike = side_by_side(graphs)
     if alike is None:
         return list(graphs)
-    known: dict[Alike, Arrays] = {}  # values that depend on constants only
+    known = _constant_values(alike)
     made: dict[Alike, Alike] = {}
     for nodes in alike:
-        applied = [n for n in nodes if isinstance(n, Apply)]
-        read = list(zip(*(n.inputs for n in applied), strict=True))
-        arrays = _values(applied, [known.get(x) for x in read]) if applied else _given(nodes)
-        if arrays is not None:
-            known[nodes] = arrays
+        arrays = known.get(nodes)
         name = f"positions_{len(made)}"  # formulas that are equal at some extents stay apart
         followed = None if arrays is None else _followed(arrays, name)
-        if followed is None and applied:
+        if followed is None and isinstance(nodes[0], Apply):
+            read = _inputs(nodes)
             inputs = [made[x] for x in read]
             if arrays is not None:
                 named = ((x, f"{name}_{k}") for k, x in enumerate(read))
                 inputs = [_number(known[x], n) or made[x] for x, n in named]
-            given = zip(*inputs, strict=True) if inputs else [()] * len(applied)
-            followed = tuple(n.given(x) for n, x in zip(applied, given, strict=True))
+            given = zip(*inputs, strict=True) if inputs else [()] * len(nodes)
+            followed = tuple(n.given(x) for n, x in zip(_applied(nodes), given, strict=True))
         made[nodes] = followed or nodes
     outputs = [made[x] for x in zip(*(g.outputs for g in graphs), strict=True)]
     return [g.with_outputs(x) for g, x in zip(graphs, zip(*outputs, strict=True), strict=True)]
 
 
-def _given(nodes: Alike) -> Arrays | None:
-    arrays = [n.array for n in nodes if isinstance(n, Constant)]
-    return arrays if len(arrays) == len(nodes) else None
+def unforeseen(samples: Samples, choice: Choice, alike: Sequence[Alike]) -> GraphNode | None:
+    """The first value of constants at a choice that does not follow from its values at the samples.
+
+    alike: the nodes of the graphs at the samples, and of the graph at the choice, which is the last.
+    """
+    for nodes, (*seen, found) in _constant_values(alike).items():
+        follows = _foretold(samples, choice, seen, nodes[-1])
+        if follows is not None and not np.allclose(found, follows, rtol=1e-3, atol=CLOSE, equal_nan=True):
+            return nodes[-1]
+    return None
 
 
-def _values(applied: Sequence[Apply], inputs: Sequence[Arrays | None]) -> Arrays | None:
-    """The nodes' values; None if they depend on more than constants, or are much larger than these."""
-    known = [x for x in inputs if x is not None]
-    if not known or len(known) < len(inputs) or any(map(is_grown, applied)):
+def _foretold(samples: Samples, choice: Choice, seen: Arrays, like: GraphNode) -> Array | None:
+    """The array that follows at a choice; None if none does: the model is then refused for its kernels."""
+    whole = seen[0]
+    if all(is_beginning(a, whole) for a in seen):
+        fits = all(n <= m for n, m in zip(like.shape, whole.shape, strict=True))
+        return whole[tuple(map(slice, like.shape))] if fits else None
+    if whole.size == 1:
+        number = samples.value([a.item() for a in seen], choice)
+        return None if number is None else np.full(like.shape, number, whole.dtype)
+    form, found = _form(seen) or (None, [])
+    numbers = tuple(samples.value(column, choice) for column in zip(*found, strict=True))
+    if form is None or None in numbers:
         return None
-    return [evaluate_node(n, list(x)) for n, x in zip(applied, zip(*known, strict=True), strict=True)]
+    return evaluate_node(_node(np.empty(like.shape, whole.dtype), form, numbers, "foretold"), [])
+
+
+def _constant_values(alike: Sequence[Alike]) -> dict[Alike, Arrays]:
+    """The values in each graph that depend on constants only, and are not much larger than these."""
+    known: dict[Alike, Arrays] = {}
+    for nodes in alike:
+        arrays = [n.array for n in nodes if isinstance(n, Constant)]
+        if not arrays and isinstance(nodes[0], Apply):
+            inputs = [known[x] for x in _inputs(nodes) if x in known]
+            if inputs and len(inputs) == len(nodes[0].inputs) and not any(map(is_grown, _applied(nodes))):
+                arrays = _evaluated(_applied(nodes), inputs)
+        if arrays:
+            known[nodes] = arrays
+    return known
+
+
+def _evaluated(applied: Sequence[Apply], inputs: Sequence[Arrays]) -> list[Array]:
+    shared = all(x is xs[0] for xs in inputs for x in xs)  # as weights are
+    if shared and all(numbers_of(n) == numbers_of(applied[0]) for n in applied):
+        return [evaluate_node(applied[0], [xs[0] for xs in inputs])] * len(applied)
+    return [evaluate_node(n, list(x)) for n, x in zip(applied, zip(*inputs, strict=True), strict=True)]
+
+
+def _applied(nodes: Alike) -> list[Apply]:
+    return [n for n in nodes if isinstance(n, Apply)]
+
+
+def _inputs(nodes: Alike) -> list[Alike]:
+    return list(zip(*(n.inputs for n in _applied(nodes)), strict=True))
 
 
 def _followed(arrays: Arrays, name: str) -> Alike | None:
@@ -87,24 +138,31 @@ def _number(arrays: Arrays, name: str) -> Alike | None:
 
 
 def _formulas(arrays: Arrays, name: str) -> Alike | None:
+    form, found = _form(arrays) or (None, [])
+    if form is None:
+        return None
+    return tuple(_node(a, form, numbers, name) for a, numbers in zip(arrays, found, strict=True))
+
+
+def _form(arrays: Arrays) -> tuple[Form, list[tuple[Any, ...]]] | None:
+    """The first form that all arrays have, and the numbers of each array."""
     for form in FORMS:
-        found = [form(a) for a in arrays]
-        if all(f is not None for f in found):
-            return tuple(_node(a, f, name) for a, f in zip(arrays, found, strict=True) if f is not None)
+        found = [numbers for a in arrays if (numbers := form.numbers(a)) is not None]
+        if len(found) == len(arrays):
+            return form, found
     return None
 
 
-def _node(like: Array, formula: Formula, name: str) -> GraphNode:
+def _node(like: Array, form: Form, numbers: tuple[Any, ...], name: str) -> Apply:
     dtype = str(dtype_of(like.dtype))
-    made = te.compute(like.shape, lambda *i: te.cast(dtype, formula(*i)), name="positions")
+    made = te.compute(like.shape, lambda *i: te.cast(dtype, form.element(numbers, *i)), name="positions")
     return apply(TeFunction.trace(lambda: made, (), name), ())
 
 
-# -- forms: each gives the formula of an array, or None ----------------------------------------------------
+# -- forms -------------------------------------------------------------------------------------------------
 
 
-def affine(array: Array) -> Formula | None:
-    """first + Σ step * index, as positions are."""
+def _affine(array: Array) -> tuple[int, ...] | None:
     if not _is_whole(array):
         return None
     first = int(array.flat[0])
@@ -114,48 +172,42 @@ def affine(array: Array) -> Formula | None:
     grid: Any = np.indices(array.shape, sparse=True)
     for k, index in zip(steps, grid, strict=True):
         total = total + k * index
-    if not np.array_equal(array, total):
-        return None
-
-    def at(*indices: Any) -> Any:
-        total: Any = const(first, int64)
-        for k, i in zip(steps, indices, strict=True):
-            total = total + i * k if k else total
-        return total
-
-    return at
+    return (first, *steps) if np.array_equal(array, total) else None
 
 
-def wrapped(array: Array) -> Formula | None:
-    """(first + index) modulo a number: a roll, or repetitions."""
+def _affine_at(numbers: tuple[int, ...], *indices: Any) -> Any:
+    first, *steps = numbers
+    total: Any = const(first, int64)
+    for k, i in zip(steps, indices, strict=True):
+        total = total + i * k if k else total
+    return total
+
+
+def _wrapped(array: Array) -> tuple[int, int] | None:
     if array.ndim != 1 or not _is_whole(array):
         return None
     first, count = int(array[0]), int(array.max()) + 1
     fits = count > 0 and np.array_equal(array, (first + np.arange(len(array))) % count)
-    return (lambda i: (i + first) % count) if fits else None
+    return (first, count) if fits else None
 
 
-def mirrored(array: Array) -> Formula | None:
-    """|index - before|, mirrored again at the end: a border of mirrored elements."""
+def _mirrored(array: Array) -> tuple[int, int] | None:
     if array.ndim != 1 or not _is_whole(array):
         return None
     before, last = int(array[0]), int(array.max())
-    if not np.array_equal(array, last - np.abs(last - np.abs(np.arange(len(array)) - before))):
-        return None
-    return lambda i: last - _abs(last - _abs(i - before))
+    fits = np.array_equal(array, last - np.abs(last - np.abs(np.arange(len(array)) - before)))
+    return (before, last) if fits else None
 
 
-def held(array: Array) -> Formula | None:
-    """index - before, but at least 0 and at most a number: a border of the outermost elements."""
+def _held(array: Array) -> tuple[int, int] | None:
     if array.ndim != 1 or not _is_whole(array):
         return None
     before, last = int((array == array[0]).sum()) - 1, int(array.max())
     fits = np.array_equal(array, np.clip(np.arange(len(array)) - before, 0, last))
-    return (lambda i: te.maximum(te.minimum(i - before, last), 0)) if fits else None
+    return (before, last) if fits else None
 
 
-def band(array: Array) -> Formula | None:
-    """One value where column - row is less than a number, and another value elsewhere: a causal mask."""
+def _band(array: Array) -> tuple[int, Any, Any, DType] | None:
     if array.ndim < 2 or any(n != 1 for n in array.shape[:-2]):
         return None
     matrix = array.reshape(array.shape[-2:])
@@ -164,15 +216,18 @@ def band(array: Array) -> Formula | None:
     first = int((matrix[0] == low).sum())
     if low == high or not np.array_equal(matrix, np.where(columns - rows[:, None] < first, low, high)):
         return None
-    one, other = (const(v.item(), dtype_of(array.dtype)) for v in (low, high))
-    return lambda *i: te.if_then_else(i[-1] - i[-2] < first, one, other)
+    return first, low.item(), high.item(), dtype_of(array.dtype)
 
 
-def between(array: Array) -> Formula | None:
-    """Shares of the two elements next to each place between elements: an enlargement by straight lines.
+def _band_at(numbers: tuple[int, Any, Any, DType], *indices: Any) -> Any:
+    first, low, high, dtype = numbers
+    return te.if_then_else(indices[-1] - indices[-2] < first, const(low, dtype), const(high, dtype))
 
-    Rows are places: their centres are evenly spread over the elements' (as in torch), or the first and the
-    last place are elements.
+
+def _between(array: Array) -> tuple[int, int, bool] | None:
+    """The places, the elements, and whether the first and the last place are elements.
+
+    Otherwise, the places' centres are evenly spread over the elements' (as in torch).
     """
     if array.ndim != 2 or array.dtype.kind != "f" or min(array.shape) < 2:
         return None
@@ -180,27 +235,23 @@ def between(array: Array) -> Formula | None:
     rows, columns = (np.arange(n, dtype=np.float64) for n in array.shape)
     centred = np.clip((rows + 0.5) * count / places - 0.5, 0.0, count - 1.0)
     at_ends = rows * (count - 1) / (places - 1)
-    fits = [
-        np.allclose(array, np.maximum(1 - np.abs(x[:, None] - columns), 0), rtol=0, atol=CLOSE)
-        for x in (centred, at_ends)
-    ]
-    if not any(fits):
-        return None
-
-    def share(row: Any, column: Any) -> Any:
-        i, j = te.cast("float64", row), te.cast("float64", column)
-        n, m = (const(float(x), float64) for x in (count, places))
-        one = const(1.0, float64)
-        if fits[0]:
-            x = te.minimum(te.maximum((i + 0.5) * n / m - 0.5, 0.0), const(count - 1.0, float64))
-        else:
-            x = i * const(count - 1.0, float64) / const(places - 1.0, float64)
-        return te.maximum(one - _abs(x - j), const(0.0, float64))
-
-    return share
+    for ends, x in ((False, centred), (True, at_ends)):
+        shares = np.maximum(1 - np.abs(x[:, None] - columns), 0)
+        if np.allclose(array, shares, rtol=0, atol=CLOSE):
+            return places, count, ends
+    return None
 
 
-FORMS: tuple[Callable[[Array], Formula | None], ...] = (affine, wrapped, mirrored, held, band, between)
+def _between_at(numbers: tuple[int, int, bool], row: Any, column: Any) -> Any:
+    places, count, ends = numbers
+    i, j = te.cast("float64", row), te.cast("float64", column)
+    n, m = (const(float(x), float64) for x in (count, places))
+    one, last = const(1.0, float64), const(count - 1.0, float64)
+    if ends:
+        x = i * last / const(places - 1.0, float64)
+    else:
+        x = te.minimum(te.maximum((i + 0.5) * n / m - 0.5, 0.0), last)
+    return te.maximum(one - _abs(x - j), const(0.0, float64))
 
 
 def _abs(x: Any) -> Any:
@@ -212,4 +263,19 @@ def _is_whole(array: Array) -> bool:
     return array.size > 0 and array.dtype.kind in "iuf" and bool((array % 1 == 0).all())
 
 
-__all__ = ["FORMS", "with_formulas"]
+# first + Σ step * index, as positions are
+affine = Form(_affine, _affine_at)
+# (first + index) modulo a number: a roll, or repetitions
+wrapped = Form(_wrapped, lambda numbers, i: (i + numbers[0]) % numbers[1])
+# |index - before|, mirrored again at the end: a border of mirrored elements
+mirrored = Form(_mirrored, lambda numbers, i: numbers[1] - _abs(numbers[1] - _abs(i - numbers[0])))
+# index - before, but at least 0 and at most a number: a border of the outermost elements
+held = Form(_held, lambda numbers, i: te.maximum(te.minimum(i - numbers[0], numbers[1]), 0))
+# one value where column - row is less than a number, and another value elsewhere: a causal mask
+band = Form(_band, _band_at)
+# shares of the two elements next to each place between elements: an enlargement by straight lines
+between = Form(_between, _between_at)
+
+FORMS = (affine, wrapped, mirrored, held, band, between)
+
+__all__ = ["FORMS", "Form", "unforeseen", "with_formulas"]

@@ -22,9 +22,10 @@ from autotensor.base.errors import GraphError
 from autotensor.graph.groups import Group
 from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, Input
 from autotensor.graph.storage import place, storage
+from autotensor.graph.symbols.followed_constants import unforeseen
 from autotensor.graph.symbols.graph_families import Choice, GraphFamily, said
 from autotensor.graph.symbols.samples import Samples
-from autotensor.graph.symbols.side_by_side import is_beginning, numbers_of, side_by_side
+from autotensor.graph.symbols.side_by_side import numbers_of, side_by_side
 from autotensor.ir.expr import Expr, Symbol, as_expr, cast, const
 from autotensor.te.open_shapes import formula
 from autotensor.te.symbols import Extent, number
@@ -77,28 +78,25 @@ def check_others(family: GraphFamily, samples: Samples, graphs: Sequence[Graph],
                     f"greater extents, it would be {list(wanted)}.",
                     fix=BY_SHAPE,
                 )
-        for *seen, other in side_by_side([*graphs, graph]) or ():
-            if not _is_foretold(samples, choice, seen, other):
-                what = other.op_name if isinstance(other, Apply) else "constant"
-                raise GraphError(
-                    f"model {family.name!r}: at {said(choice)}, {what!r} {list(other.shape)} has another "
-                    f"number than by greater extents, where it is {list(seen[0].shape)} at "
-                    f"{said(samples.choices[0])}.",
-                    fix=BY_SHAPE,
-                )
+        alike = side_by_side([*graphs, graph]) or []
+        others = (other for *seen, other in alike if not _is_foretold(samples, choice, seen, other))
+        other = next(others, None) or unforeseen(samples, choice, alike)
+        if other is not None:
+            what = other.op_name if isinstance(other, Apply) else "constant"
+            raise GraphError(
+                f"model {family.name!r}: at {said(choice)}, {what!r} {list(other.shape)} has another number "
+                f"than by greater extents, as at {said(samples.choices[0])}.",
+                fix=BY_SHAPE,
+            )
 
 
 def _is_foretold(samples: Samples, choice: Choice, seen: Sequence[GraphNode], other: GraphNode) -> bool:
     """Whether a node has the numbers that follow from the same node at the samples."""
     for *known, found in zip(*map(numbers_of, (*seen, other)), strict=False):
-        same = all(x == known[0] for x in known)
-        follows = known[0] if same else samples.value(known, choice)
-        if (same or follows is not None) and found != follows and not _is_rounded(found, follows):
+        follows = samples.value(known, choice)
+        if follows is not None and found != follows and not _is_rounded(found, follows):
             return False
-    if not isinstance(other, Constant):
-        return True
-    whole, *others = map(_array, seen)
-    return not all(is_beginning(x, whole) for x in others) or is_beginning(other.array, whole)
+    return True
 
 
 def _is_rounded(found: object, follows: object) -> bool:

@@ -16,6 +16,7 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import chain, combinations, combinations_with_replacement, count
 from math import isclose, isfinite, isqrt, prod
+from typing import Any
 
 from autotensor.graph.symbols.graph_families import Choice
 from autotensor.ir.expr import Expr, Symbol, const
@@ -64,10 +65,12 @@ class Samples:
             self._known[key] = self._found(key)
         return self._known[key]
 
-    def value(self, at_choices: Sequence[object], choice: Choice) -> float | None:
-        """The number that follows at another choice: an extent, or one divided by an extent. None if the
-        numbers at the choices are of another form.
+    def value(self, at_choices: Sequence[Any], choice: Choice) -> Any:
+        """The number that follows at another choice: the same one, an extent, or one divided by an extent.
+        None if the numbers at the choices are of another form.
         """
+        if all(x == at_choices[0] for x in at_choices):
+            return at_choices[0]
         numbers = [x for x in at_choices if isinstance(x, (int, float)) and isfinite(x)]
         if len(numbers) < len(at_choices):
             return None

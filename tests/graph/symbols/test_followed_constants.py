@@ -10,8 +10,18 @@ import pytest
 
 import autotensor as at
 from autotensor import te
+from autotensor.base.errors import GraphError
 from autotensor.graph.ir import GraphNode
-from autotensor.graph.symbols.followed_constants import FORMS, affine, band, between, held, mirrored, wrapped
+from autotensor.graph.symbols.followed_constants import (
+    FORMS,
+    Form,
+    affine,
+    band,
+    between,
+    held,
+    mirrored,
+    wrapped,
+)
 
 p, n = te.var("p", range=(1, 24)), te.var("n", range=(4, 40))
 ops = at.ops
@@ -32,9 +42,9 @@ Array = np.ndarray[Any, Any]
         (band, np.where(np.tri(5, 9, 4, bool), 0.0, -np.inf).astype(np.float32)[None]),
     ],
 )
-def test_forms(form: Callable[[Array], Any], array: Array) -> None:
-    formula = form(array)
-    made = te.compute(array.shape, lambda *i: te.cast(array.dtype.name, formula(*i)))
+def test_forms(form: Form, array: Array) -> None:
+    numbers = form.numbers(array)
+    made = te.compute(array.shape, lambda *i: te.cast(array.dtype.name, form.element(numbers, *i)))
     np.testing.assert_array_equal(at.build([made], target="llvm -threads=1")(), array)
 
 
@@ -48,8 +58,8 @@ def test_shares_of_neighbours(places: int, count: int, ends: bool) -> None:
         else np.clip((rows + 0.5) * count / places - 0.5, 0, count - 1)
     )
     shares = np.maximum(1 - np.abs(x[:, None] - np.arange(count)), 0).astype(np.float32)
-    formula = between(shares)
-    made = te.compute(shares.shape, lambda i, j: te.cast("float32", formula(i, j)))
+    numbers = between.numbers(shares)
+    made = te.compute(shares.shape, lambda i, j: te.cast("float32", between.element(numbers, i, j)))
     np.testing.assert_allclose(at.build([made], target="llvm -threads=1")(), shares, rtol=0, atol=1e-6)
 
 
@@ -57,7 +67,7 @@ def test_shares_of_neighbours(places: int, count: int, ends: bool) -> None:
     "array", [np.arange(9) ** 2, np.array([0.5, 1.5]), np.eye(3)[::-1], np.zeros((0,), int)]
 )
 def test_what_has_no_formula(array: Array) -> None:
-    assert all(form(array) is None for form in FORMS)
+    assert all(form.numbers(array) is None for form in FORMS)
 
 
 def positions(past: int, length: int) -> tuple[GraphNode, Array]:
@@ -106,3 +116,24 @@ def test_elements_are_taken_from_places_that_follow(name: str) -> None:
     for rows, columns in ((1, 4), (24, 40), (7, 5), (2, 33)):
         x = np.random.default_rng(rows).standard_normal((rows, columns, 3)).astype(np.float32)
         np.testing.assert_array_equal(f(x), x[:, MOVES[name](np.arange(columns))] * 2)
+
+
+TABLES: dict[str, Callable[[int], Array]] = {
+    "steps": lambda n: np.arange(n) * max(n, 10),
+    "a first place": lambda n: np.arange(n) + max(n, 10),
+    "a roll": lambda n: np.roll(np.arange(n), 3 if n > 9 else 1),
+    "a border": lambda n: np.pad(np.arange(n), (2, 2) if n > 9 else (1, 3), "reflect"),
+    "a mask": lambda n: np.tri(3, n, n - (4 if n > 9 else 5), bool).astype(np.int64),
+    "a number": lambda n: np.array([max(n, 10)]),
+    "no form": lambda n: np.arange(n) ** 2 if n < 10 else np.arange(n),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_that_does_not_follow_at_lesser_extents_is_refused(name: str) -> None:
+    def make(n: int) -> GraphNode:
+        table = TABLES[name](n).astype(np.float32)
+        return at.input(table.shape, name="x") + ops.multiply(table, np.float32(2))
+
+    with pytest.raises(GraphError, match=r"at n = \d+, .* has another number than by greater extents"):
+        at.plan_model(at.open_graph(make, n), "llvm -threads=1")
