@@ -51,10 +51,15 @@ class Samples:
 
     @cached_property
     def lesser(self) -> tuple[Choice, ...]:
-        """Choices far below the samples: the least values, and values in between."""
-        least = {s: s.least for s in self.symbols}
+        """Choices far from the samples: the least values, values in between, and one symbol small while the
+        others are great, or the other way round, as only there min(m, n) may be the other of the two."""
+        least, most = {s: s.least for s in self.symbols}, {s: s.most for s in self.symbols}
         between = {s: isqrt(s.least * s.most) for s in self.symbols}
-        return tuple(c for n, c in enumerate((least, between)) if c not in (least, between)[:n])
+        small = {s: min(s.least + 1, s.most) for s in self.symbols}  # tables of one element show no steps
+        found = [least, between]
+        for s in self.symbols if len(self.symbols) > 1 else ():
+            found += [{**most, s: small[s]}, {**small, s: most[s]}]
+        return tuple(c for n, c in enumerate(found) if c not in (most, *found[:n]))
 
     def expression(self, numbers: Sequence[int]) -> Extent | None:
         """The expression that equals each of these numbers at its choice; None if there is none."""

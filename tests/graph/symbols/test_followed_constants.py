@@ -137,3 +137,16 @@ def test_a_table_that_does_not_follow_at_lesser_extents_is_refused(name: str) ->
 
     with pytest.raises(GraphError, match=r"at n = \d+, .* has another number than by greater extents"):
         at.plan_model(at.open_graph(make, n), "llvm -threads=1")
+
+
+@pytest.mark.parametrize("table", [lambda p, n: np.arange(n) * min(p, n), lambda p, n: np.array([max(p, n)])])
+def test_a_number_that_is_another_one_where_only_one_symbol_is_small_is_refused(
+    table: Callable[[int, int], Array],
+) -> None:
+    """p, at most 24, is less than n at the least, the middle and the greatest extents."""
+
+    def make(p: int, n: int) -> GraphNode:
+        return at.input((p, n), name="x") + table(p, n).astype(np.float32)
+
+    with pytest.raises(GraphError, match=r"at p = 24, n = 5, .* has another number than by greater extents"):
+        at.plan_model(at.open_graph(make, p, n), "llvm -threads=1")
