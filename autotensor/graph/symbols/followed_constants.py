@@ -74,9 +74,16 @@ def unforeseen(samples: Samples, choice: Choice, alike: Sequence[Alike]) -> Grap
     """
     for nodes, (*seen, found) in _constant_values(alike).items():
         follows = _foretold(samples, choice, seen, nodes[-1])
-        if follows is not None and not np.allclose(found, follows, rtol=1e-3, atol=CLOSE, equal_nan=True):
+        if follows is not None and not _is_same(found, follows):
             return nodes[-1]
     return None
+
+
+def _is_same(found: Array, follows: Array) -> bool:
+    """Whether arrays are equal. Numbers that are not whole may be rounded otherwise."""
+    if _is_whole(follows):
+        return np.array_equal(found, follows)
+    return np.allclose(found, follows, rtol=1e-3, atol=CLOSE, equal_nan=True)
 
 
 def _foretold(samples: Samples, choice: Choice, seen: Arrays, like: GraphNode) -> Array | None:
@@ -260,7 +267,9 @@ def _abs(x: Any) -> Any:
 
 def _is_whole(array: Array) -> bool:
     """Whether an array has elements, and all are whole numbers."""
-    return array.size > 0 and array.dtype.kind in "iuf" and bool((array % 1 == 0).all())
+    if array.size == 0 or array.dtype.kind not in "iuf":
+        return False
+    return bool(np.isfinite(array).all() and (array % 1 == 0).all())
 
 
 # first + Σ step * index, as positions are

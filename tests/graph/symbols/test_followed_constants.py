@@ -64,8 +64,10 @@ def test_shares_of_neighbours(places: int, count: int, ends: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "array", [np.arange(9) ** 2, np.array([0.5, 1.5]), np.eye(3)[::-1], np.zeros((0,), int)]
+    "array",
+    [np.arange(9) ** 2, np.array([0.5, 1.5]), np.array([0, -np.inf]), np.eye(3)[::-1], np.zeros((0,), int)],
 )
+@pytest.mark.filterwarnings("error")
 def test_what_has_no_formula(array: Array) -> None:
     assert all(form.numbers(array) is None for form in FORMS)
 
@@ -125,6 +127,8 @@ TABLES: dict[str, Callable[[int], Array]] = {
     "a border": lambda n: np.pad(np.arange(n), (2, 2) if n > 9 else (1, 3), "reflect"),
     "a mask": lambda n: np.tri(3, n, n - (4 if n > 9 else 5), bool).astype(np.int64),
     "a number": lambda n: np.array([max(n, 10)]),
+    "a great number": lambda n: np.array([5000 if n > 9 else 5003]),
+    "a first place among many": lambda n: np.arange(n) + (5000 if n > 9 else 5003),
     "no form": lambda n: np.arange(n) ** 2 if n < 10 else np.arange(n),
 }
 
