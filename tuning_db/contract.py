@@ -392,10 +392,11 @@ class TrialStore(ABC):
         machine: str | None = None,
         session: str | None = None,
     ) -> tuple[TrialRecord, ...]:
-        """The final verified trial of this run or session, of these versions of the sources or of this
-        machine, for every task on every machine: the fastest of the last race, or of all without a race.
+        """The final verified trial for every task on every machine, of this run or session, of these versions
+        of the sources, or of this machine. It is the fastest trial of the last race or, without a race, of
+        all trials. Races inside a model do not count.
 
-        Races inside a model do not count. Cost: reads all trials of that; with `codes`, of the log.
+        Cost: reads all trials of the run, session or machine; with `codes`, all trials of the log.
         """
 
     # --- rates of a machine; trials in use ---

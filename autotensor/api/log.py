@@ -100,7 +100,7 @@ def open_existing(db: Log) -> AbstractContextManager[TrialStore | None]:
 @lru_cache(maxsize=16)  # once for each place
 def _tell_of_none(place: str) -> None:
     log.warn(
-        f"there is no tuning log at {place} (AUTOTENSOR_DB): it counts as empty until something is tuned."
+        f"there is no tuning log at {place} (AUTOTENSOR_DB): an empty log is used until something is tuned."
     )
 
 

@@ -83,8 +83,8 @@ debug = Switch(
     "debug",
     0,
     _natural,
-    "How much to tell: 1 kernels, and what is wrong with the cache; and in addition 2 traces, 3 loops, "
-    "4 source, 5 passes, 6 rules.",
+    "Level of messages: 1 kernels and errors of the cache. Each further level adds one thing: 2 traces, "
+    "3 loops, 4 source, 5 passes, 6 rules.",
 )
 dump: Switch[Path | None] = Switch(
     "dump", None, _path, "Directory that gets every stage of every kernel as numbered files."

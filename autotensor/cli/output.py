@@ -19,7 +19,7 @@ MOST_LINES = 4  # most lines of a folded cell; a table that needs more is printe
 NUMBER = re.compile(r"[\d.,]+ [A-Za-z]{1,2}")  # a number with a unit
 GLUE = "\u00a0"  # a space at which no line is folded
 # below tables with a column "us in use"
-IN_USE = "us in use: of the kernel alone, by its last race with the default; without a race, by the search."
+IN_USE = "us in use: the time of the kernel alone, from its last race with the default, or from the search."
 PAGE = 100  # columns of running text where there is no terminal
 
 

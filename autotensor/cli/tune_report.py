@@ -149,12 +149,12 @@ def _comparability(d: Mapping[str, Any]) -> str:
 def times(tasks: Sequence[Mapping[str, Any]]) -> str:
     """Says where the times of the table come from."""
     apart = sum(not t["raced"] for t in tasks)
-    raced = "timed side by side in the task's final race" if apart < len(tasks) else "of the search"
-    search = f" (without a race, of the search: {counted(apart, 'task')})" if 0 < apart < len(tasks) else ""
+    raced = "timed side by side in the task's final race" if apart < len(tasks) else "timed in the search"
+    search = f" ({counted(apart, 'task')} without a race: in the search)" if 0 < apart < len(tasks) else ""
     above = any((t["share_of_peak"] or 0.0) > 1.0 for t in tasks)
     peak = (
-        " Above 100 % of peak: the method has fewer operations than the direct method, whose are counted "
-        "(Winograd), or the machine was busy when its peak was measured."
+        " Above 100 % of peak: the method (Winograd) has fewer operations than the direct method, whose "
+        "operations are counted, or the machine was busy when its peak was measured."
     )
     return (
         f"before, after: the default and the winner, {raced}{search}. The fastest trials, which progress "

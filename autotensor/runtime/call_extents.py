@@ -2,8 +2,8 @@
 
     kernel 1 reads x: [n, 64] in box 1        ──{n: 3}──▶        kernel 1 reads x: [3, 64] at byte 768
 
-A call needs less of this, because the code reads the extents itself (`open_module.py`). Whoever runs a model
-kernel by kernel, on its memory, needs all of it.
+An ordinary call needs less of this, because the code reads the extents itself (`open_module.py`). A caller
+that runs a model kernel by kernel, in the model's memory, needs all of it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def at_extents(artifact: Artifact, values: Mapping[str, int]) -> Artifact:
     """The artifact, for calls with these values of its symbols only.
 
     In meta, `extents` are a kernel's symbols and their values. Raises ArtifactError for a damaged file, and
-    for one of an older version, which tells the offsets for the greatest extents only.
+    for one of an older version, which has the offsets for the greatest extents only.
     """
     try:
         found = _at(artifact, values)
@@ -64,7 +64,7 @@ def _kernel(
     late = kernel.get("late")
     if late is None and not is_greatest:
         raise ArtifactError(
-            f"{model} tells the places of its values for the greatest extents only, because an older version "
+            f"{model} has the places of its values for the greatest extents only, because an older version "
             "compiled it.",
             fix="Compile it again; the tuned schedules are still in the log.",
         )

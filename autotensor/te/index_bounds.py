@@ -2,12 +2,12 @@
 
     C[i] = A[i + 1]      i = 63 reads A[64], its shape is (64,)      ──▶ TensorError
 
-Most reads are proved to stay inside, by the intervals of their indices under the conditions around them. For
-the others, bodies are evaluated on tensors that have only a shape, so every read that is reported would
-really happen. The axes on which these reads depend take all their values, the others a few. If there are too
-many values, the ends and the middle of every axis must do: indices nearly always grow or fall along their
-axes, so they leave the tensor first at an end. Indices and guards that depend on data are trusted, because
-their values are known only when the program runs (`indices.py`).
+For most reads, intervals of the indices, under the conditions around the read, prove that it stays inside.
+For the others, bodies are evaluated on tensors that have only a shape, so every read that is reported would
+really happen. The axes on which these reads depend take all their values; the other axes take a few. If there
+are too many values, every axis takes only its ends and its middle: indices nearly always grow or fall along
+their axes, so they leave the tensor first at an end. Indices and guards that depend on data are trusted,
+because their values are known only when the program runs (`indices.py`).
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _pieces(places: list[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
 
 
 def _doubtful(stage: StageOp, steps: frozenset[str]) -> set[Var] | None:
-    """The axes on which reads depend that are not proved to be inside their tensors; None: all are proved."""
+    """The axes of reads that are not proved to be inside their tensors; None: all reads are proved."""
     known = bounds({a.var: Interval(0, a.extent - 1) for a in stage.all_axes})
     found: set[Var] | None = None
     seen: set[tuple[Node, Bounds]] = set()

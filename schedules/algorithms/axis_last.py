@@ -42,9 +42,9 @@ def axis_last(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
 
 
 def order_of_readers(state: State, stage: Stage) -> tuple[IterDef, ...]:
-    """The axes of a stage in the order of its readers, each of which reads an element for one term or point:
-    the axes that the reader reduces, then the others. The result is () if the last axis stays the last, or if
-    readers have different orders."""
+    """The axes of a stage in the order of its readers: the axes that a reader reduces, then the others. Every
+    reader must read one element for each term or point. The result is () if the last axis stays the last, or
+    if readers have different orders."""
     orders = {_order_of(r.op, stage.op) for r in state.consumers(stage)}
     if stage.op.is_open or state.is_output(stage) or len(orders) != 1:
         return ()

@@ -59,8 +59,8 @@ def siblings_of(state: State, stage: Stage) -> tuple[StageOp, ...]:
 
 
 def together(others: tuple[StageOp, ...], op: StageOp) -> StageOp:
-    """The stage `op` with the results of the other stages before its own results, in the axes of `op`. A
-    result that a later one reads stands in its place."""
+    """The stage `op` with the results of the other stages before its own results, in the axes of `op`. If
+    a later result reads an earlier one, the earlier one's expression is written in place of the read."""
     ops: list[StageOp] = []
     for o in (*others, op):
         mine = _in_axes_of(o, op)
@@ -88,8 +88,8 @@ def own_work(op: StageOp) -> frozenset[Expr]:
 
 
 def written_out(state: State, op: StageOp) -> StageOp:
-    """The op with the expressions of the pointwise stages that it reads once for each of its points or
-    terms, where these may be inlined."""
+    """The op, with expressions in place of the pointwise stages that may be inlined, and that it reads once
+    for each of its points or terms."""
     for _ in range(DEEP):
         sources = (p.op for b in op.reads() if (p := state.producer(b)) is not None and _may_vanish(state, p))
         source = next((o for o in sources if _is_read_by_points(op, o)), None)

@@ -109,7 +109,7 @@ def _group(conv: ConvRoles) -> IterDef | None:
 
 
 class _NarrowSketch(SketchWriter):
-    """Writes one sketch. A part of this is the same for both kinds of convolutions."""
+    """Writes one sketch. This base class has the part that both kinds of convolutions share."""
 
     def __init__(self, state: State, stage: Stage, conv: ConvRoles, target: Target) -> None:
         super().__init__()

@@ -77,7 +77,7 @@ class _Nest:
     within: tuple[Read, ...]  # operands of the inner sum that are contiguous along the columns
     beside: tuple[Read, ...]  # operands of the outer sum
     roles: Roles  # the roles of operands in a step of the inner sum
-    together: IterDef | None = None  # the outer sum's axis of which a tile computes several inner sums
+    together: IterDef | None = None  # axis of the outer sum along which a tile has several inner sums
     packed: _Packed | None = None  # set if a dot instruction computes the inner sum
 
 
@@ -110,7 +110,7 @@ def nested_sums(state: State, stage: Stage, target: Target) -> Iterator[Extensio
 
 
 def is_nest(state: State, stage: Stage, target: Target, apart: bool = False) -> bool:
-    """Whether a reduction adds sums that are better computed inside it. apart: and one after another."""
+    """Whether a reduction adds sums that are better computed inside it. apart: only one after another."""
     nest = _nest(state, stage, target)
     return nest is not None and not (apart and nest.together)
 

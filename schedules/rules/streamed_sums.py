@@ -1,4 +1,4 @@
-"""Reductions that read memory in its order: each core has partial results, or many sums at once.
+"""Reductions that read memory in order: each core computes partial results, or many sums at once.
 
     S = Σ_k f(k)             ──▶   parallel over parts p: S.rf[p] = Σ_{k of p} f(k);   S = Σ_p S.rf[p]
 
@@ -15,10 +15,11 @@ reduction is computed inside the stage that reads the sum point by point (for a 
 that the threads synchronise only once. A product is cut if it has fewer tiles than there are cores, and each
 tile would take its core a long time; the whole product is offered second.
 
-Short runs of memory alternate with those of other results (statistics of channel groups). If the results were
-computed one after the other, each would read only its own runs, which are a few bytes of many pages. The
-partial results have one vector each, and stay in the nearest cache (a group norm of 64 x 64 x 128 with 8
-groups takes 0.8 x the time; Zen 3, 2026-11). Computing row by row is offered second.
+Some results sum short runs of memory, which alternate with the runs of other results (statistics of channel
+groups). If the results were computed one after the other, each would read only its own runs, which are a few
+bytes of many pages. Each partial result is one vector, and all of them stay in the nearest cache (a group
+norm of 64 x 64 x 128 with 8 groups takes 0.8 x the time; Zen 3, 2026-11). Computing row by row is offered
+second.
 
 Column sums reduce leading axes (batch statistics, global pooling). The operand is read in rows whose sums fit
 into the nearest cache. Several rows are added at a time, so that each sum is loaded and stored only once for

@@ -50,8 +50,8 @@ def test_limits_of_stated_processors(options: str, here: str, monkeypatch: pytes
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="cpuid's names and LLVM's are one on Linux")
 def test_the_tables_agree_with_this_machine() -> None:
-    """What LLVM says of the name is what this machine has. But a hypervisor may hide some of it, or give the
-    name of an older model."""
+    """This machine has the features that LLVM lists for its name. But a hypervisor may hide some, or give
+    the name of an older model."""
     family = host().triple.partition("-")[0]
     here = {name for name, has in llvm.get_host_cpu_features().items() if has} & set(FAMILIES[family].asked)
     named = features_named(family, host().arch)

@@ -142,7 +142,7 @@ def test_schedules_for_another_number_of_threads_are_mentioned(log):
 
 def test_a_log_that_the_variable_names_and_that_is_not_there_is_mentioned_once(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("AUTOTENSOR_DB", str(tmp_path / "lost.db"))
-    note = f"there is no tuning log at {tmp_path / 'lost.db'} (AUTOTENSOR_DB): it counts as empty"
+    note = f"there is no tuning log at {tmp_path / 'lost.db'} (AUTOTENSOR_DB): an empty log is used"
     monkeypatch.chdir(tmp_path)
     for words in (("tasks", "mlp"), ("compile", "mlp")):
         assert cli(*words).code == 0

@@ -14,13 +14,13 @@ from autotensor.search.report import LATE, TaskReport, TuneReport
 def test_times_of_a_race_are_not_taken_for_those_of_the_search() -> None:
     raced, alone = ({"raced": r, "share_of_peak": None} for r in (True, False))
     assert "the winner, timed side by side in the task's final race. The fastest trials" in times((raced,))
-    assert "(without a race, of the search: 2 tasks)" in times((raced, alone, alone))
-    assert "the winner, of the search. The fastest trials" in times((alone,))
+    assert "(2 tasks without a race: in the search)" in times((raced, alone, alone))
+    assert "the winner, timed in the search. The fastest trials" in times((alone,))
 
 
 def test_a_rate_above_the_peak_is_explained() -> None:
     below, above = ({"raced": True, "share_of_peak": s} for s in (0.99, 1.37))
-    assert "Above 100 % of peak: the method has fewer operations" in times((below, above))
+    assert "Above 100 % of peak: the method (Winograd) has fewer operations" in times((below, above))
     assert "peak" not in times((below,))
 
 

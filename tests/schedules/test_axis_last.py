@@ -193,7 +193,7 @@ def test_all_readers_must_want_one_order() -> None:
 
 
 def test_a_pointwise_stage_alone_keeps_its_order() -> None:
-    """Its reader may sum in any order; a stored transposed stage would be worse."""
+    """The stage's reader may sum in any order; a stored transposed stage would be worse."""
     x, d = te.placeholder((3, 20, 40), name="x"), te.reduce_axis(20, "d")
     e = te.compute((3, 40, 20), lambda y, i, d: te.exp(x[y, d, i]), name="e")
     s = te.compute((3, 40), lambda y, i: te.sum(e[y, i, d], axis=d), name="s")
@@ -201,7 +201,7 @@ def test_a_pointwise_stage_alone_keeps_its_order() -> None:
 
 
 def test_sums_inside_a_readers_sums_keep_their_order() -> None:
-    """They are never stored, and `nested_sums` takes any order of axes."""
+    """Such sums are never stored, and `nested_sums` takes any order of axes."""
     x, w = te.placeholder((8, 12), name="x"), te.placeholder((12, 40, 3), name="w", constant=True)
     k, p = te.reduce_axis(12, "k"), te.reduce_axis(3, "p")
     z = te.compute((8, 40, 3), lambda b, o, p: te.sum(x[b, k] * w[k, o, p], axis=k), name="z")

@@ -103,7 +103,7 @@ def test_every_operator_passes(name: str) -> None:
 def test_conditions_around_conditions_take_no_time() -> None:
     def body(i: Any, j: Any) -> Any:
         value: Any = A[i * 0, j]
-        for n in range(40):  # of 2^40 ways, none is proved
+        for n in range(40):  # 2^40 ways, and no proof for any of them
             value = te.if_then_else((i * 7 % (n + 2)).equal(0), value, value + A[te.minimum(i + n, 63), j])
         return value
 

@@ -149,7 +149,7 @@ def trial_of(step: Step, store: TrialStore | None) -> int | None:
 
 
 def trials_of(step: Step, store: TrialStore | None) -> Sequence[TrialRecord]:
-    """The trials in the log of the step's schedule; with run-time extents, at the greatest ones."""
+    """The log's trials of the step's schedule; with run-time extents, those at the greatest extents."""
     if store is None or step.trace is None:
         return ()
     return store.trials(step.workload.at_greatest.key, trace_hash=step.trace.hash)

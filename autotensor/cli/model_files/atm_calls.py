@@ -67,8 +67,8 @@ class Call:
 def calls_of(function: Function, source: Source | None = None, inputs: Sequence[str] = ()) -> list[Call]:
     """The calls that the options ask for, those with the least extents first.
 
-    Extents that no option chooses are least in one call, and greatest in another. source: its --shape and
-    --batch; None if the model was compiled with them. inputs: the texts of --input.
+    If no option chooses an extent, one call has its least value, and another call its greatest value. source:
+    its --shape and --batch; None if the model was compiled with them. inputs: the texts of --input.
     Raises InputError and ArgumentError for shapes that the function does not take.
     """
     of_inputs, photos = _shapes_of(inputs, function)
@@ -76,17 +76,17 @@ def calls_of(function: Function, source: Source | None = None, inputs: Sequence[
     for asked in _asked(function, source) if source is not None else [{}]:
         if isinstance(function, OpenModule):
             found += _open_calls(function, asked, of_inputs, photos)
-        else:  # if there is one function, reading the arrays tells best what does not fit
+        else:  # for a single function, the error of reading the arrays is the clearest
             found += _fixed_calls(function, {**asked, **(of_inputs if len(_members(function)) > 1 else {})})
     return found
 
 
 def only_call(function: Function, source: Source | None, inputs: Sequence[str]) -> Call:
-    """The call of a verb that makes one. Extents that no option chooses are the greatest; the first function
-    of several is called. Raises InputError for options that ask for several calls."""
+    """The call of a verb that makes only one. Extents that no option chooses have their greatest values. The
+    first of several functions is called. Raises InputError for options that ask for several calls."""
     if source is not None and (several := _asked(function, source))[1:]:
         raise InputError(
-            f"--batch and --shape ask for {len(several)} calls, and one is made.",
+            f"--batch and --shape ask for {len(several)} calls, but this verb makes one.",
             fix="Give numbers, not ranges.",
         )
     calls = calls_of(function, source, inputs)
@@ -177,8 +177,8 @@ def _spread(least: int, most: int) -> list[int]:
 
 
 def _shapes_of(texts: Sequence[str], function: Function) -> tuple[dict[str, Partly], dict[str, Partly]]:
-    """The shapes of the inputs, as far as the arrays of --input tell them; and those that its photos prefer,
-    which are repeated to fill any batch."""
+    """The shapes of the inputs that the arrays of --input determine, and the shapes that its photos prefer.
+    Photos are repeated to fill any batch."""
     whole, named = parted(texts)
     specs = {a.name: a for a in function.args if a.role != "output"}
     files = {name: Path(text) for name, text in named.items() if Path(text).is_file() and name in specs}

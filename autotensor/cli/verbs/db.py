@@ -19,8 +19,8 @@ from autotensor.cli.questions.reading import reading
 from autotensor.insight.units import gflops, micros
 
 FASTEST = (
-    "us, fastest trial: of all searches and races on any machine, so partly luck. `autotensor db best` has "
-    "the schedules in use here, and their times in the last race."
+    "us, fastest trial: the least time of all searches and races on any machine, which was partly lucky. "
+    "`autotensor db best` has the schedules in use here, and their times in the last race."
 )
 
 app = new_app("Look into a tuning log; export, import, merge, check it.")

@@ -191,10 +191,10 @@ def _loaded(w: Any, e: Expr, rows: int, part: str) -> int:
 
 
 def _fetch_ahead(w: Any, e: Load, pointer: str, place: Affine, rows: int, step: int) -> None:
-    """Fetches into L2, next to the load of a tile of a panel, some rows of the tile in the next panel.
+    """Fetches some rows of the tile in the next panel into L2, where a tile of this panel is loaded.
 
     In `for panel: for pass: for k`, the place of the tile does not depend on the pass. Each pass fetches its
-    share of the rows. With only one pass, all rows are fetched, of a tile that follows soon.
+    share of the rows. If there is only one pass, it fetches all rows of a tile that follows soon.
     """
     inside = w.around[::-1]
     depends = [any(x.var in free_vars(term) for term in place.terms) for x in inside] + [False]

@@ -80,7 +80,7 @@ def is_product(node: Apply) -> bool:
 
 
 def _depth(node: Apply, weights: tuple[int, ...]) -> int:
-    """Terms that are neighbours in memory: channels, or without dilation those of a window's line."""
+    """How many terms are neighbours in memory: the channels, without dilation those of a whole line."""
     if node.op not in CONVOLUTIONS:
         return weights[1]
     steps = per_axis("conv", "dilation", node.attr("dilation"), len(weights) - 2)

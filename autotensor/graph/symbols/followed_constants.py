@@ -1,11 +1,12 @@
-"""Constants that are other ones at other extents, written as formulas of indices whose numbers follow them.
+"""Constants that differ between extents are written as formulas of indices; their numbers follow the extents.
 
     take(table, [5, 6, 7])    at past = 5, length = 3      ──▶    take(table, positions())
     take(table, [2, 3])       at past = 2, length = 2             positions: i ──▶ i + 5;  i ──▶ i + 2
 
-Front ends write positions, masks, and the places of a roll or of a mirrored border as constants. A constant
-that is the beginning of the one at the greatest extents stays (`generalise.py` lets all kernels read that).
-For others, the formulas of `FORMS` are tried. `generalise.py` finds how their numbers follow the symbols.
+Front ends write positions, masks, and the places of a roll or of a mirrored border as constants. If a
+constant is the beginning of the constant at the greatest extents, it stays, and all kernels read the latter
+(`generalise.py`). For other constants, the formulas of `FORMS` are tried. `generalise.py` finds how the
+numbers of a formula follow the symbols.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Form:
 
 
 def with_formulas(graphs: Sequence[Graph]) -> list[Graph]:
-    """The graphs, with formulas in place of constants that differ; as they are if their operators differ.
+    """The graphs with formulas in place of constants that differ; unchanged if their operators differ.
 
     A value that depends on constants only is computed now. If it differs and has no formula, it is computed
     from formulas when the model runs.
@@ -52,7 +53,7 @@ def with_formulas(graphs: Sequence[Graph]) -> list[Graph]:
     made: dict[Alike, Alike] = {}
     for nodes in alike:
         arrays = known.get(nodes)
-        name = f"positions_{len(made)}"  # formulas that are equal at some extents stay apart
+        name = f"positions_{len(made)}"  # so that formulas that are equal at some extents are not merged
         followed = None if arrays is None else _followed(arrays, name)
         if followed is None and isinstance(nodes[0], Apply):
             read = _inputs(nodes)
@@ -87,7 +88,7 @@ def _is_same(found: Array, follows: Array) -> bool:
 
 
 def _foretold(samples: Samples, choice: Choice, seen: Arrays, like: GraphNode) -> Array | None:
-    """The array that follows at a choice; None if none does: the model is then refused for its kernels."""
+    """The array that the samples predict at a choice; None if none, and its kernels are then refused."""
     whole = seen[0]
     if all(is_beginning(a, whole) for a in seen):
         fits = all(n <= m for n, m in zip(like.shape, whole.shape, strict=True))
@@ -103,7 +104,7 @@ def _foretold(samples: Samples, choice: Choice, seen: Arrays, like: GraphNode) -
 
 
 def _constant_values(alike: Sequence[Alike]) -> dict[Alike, Arrays]:
-    """The values in each graph that depend on constants only, and are not much larger than these."""
+    """The values in each graph that depend on constants only, and are not much larger than the constants."""
     known: dict[Alike, Arrays] = {}
     for nodes in alike:
         arrays = [n.array for n in nodes if isinstance(n, Constant)]
@@ -234,7 +235,7 @@ def _band_at(numbers: tuple[int, Any, Any, DType], *indices: Any) -> Any:
 def _between(array: Array) -> tuple[int, int, bool] | None:
     """The places, the elements, and whether the first and the last place are elements.
 
-    Otherwise, the places' centres are evenly spread over the elements' (as in torch).
+    If they are not, the centres of the places are spread evenly over the elements (as in torch).
     """
     if array.ndim != 2 or array.dtype.kind != "f" or min(array.shape) < 2:
         return None
@@ -272,7 +273,7 @@ def _is_whole(array: Array) -> bool:
     return bool(np.isfinite(array).all() and (array % 1 == 0).all())
 
 
-# first + Σ step * index, as positions are
+# first + Σ step * index: positions
 affine = Form(_affine, _affine_at)
 # (first + index) modulo a number: a roll, or repetitions
 wrapped = Form(_wrapped, lambda numbers, i: (i + numbers[0]) % numbers[1])
@@ -282,7 +283,7 @@ mirrored = Form(_mirrored, lambda numbers, i: numbers[1] - _abs(numbers[1] - _ab
 held = Form(_held, lambda numbers, i: te.maximum(te.minimum(i - numbers[0], numbers[1]), 0))
 # one value where column - row is less than a number, and another value elsewhere: a causal mask
 band = Form(_band, _band_at)
-# shares of the two elements next to each place between elements: an enlargement by straight lines
+# shares of the two elements next to each place: an enlargement with linear interpolation
 between = Form(_between, _between_at)
 
 FORMS = (affine, wrapped, mirrored, held, band, between)

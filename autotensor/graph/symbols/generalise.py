@@ -74,8 +74,8 @@ def check_others(family: GraphFamily, samples: Samples, graphs: Sequence[Graph],
             wanted = tuple(number(n, choice) for n in opened.shapes[name])
             if node.shape != wanted:
                 raise GraphError(
-                    f"model {family.name!r}: at {said(choice)}, result {name!r} is {list(node.shape)}; by "
-                    f"greater extents, it would be {list(wanted)}.",
+                    f"model {family.name!r}: at {said(choice)}, result {name!r} is {list(node.shape)}; the "
+                    f"graphs at greater extents predict {list(wanted)}.",
                     fix=BY_SHAPE,
                 )
         alike = side_by_side([*graphs, graph]) or []
@@ -84,8 +84,8 @@ def check_others(family: GraphFamily, samples: Samples, graphs: Sequence[Graph],
         if other is not None:
             what = other.op_name if isinstance(other, Apply) else "constant"
             raise GraphError(
-                f"model {family.name!r}: at {said(choice)}, {what!r} {list(other.shape)} has another number "
-                f"than by greater extents, as at {said(samples.choices[0])}.",
+                f"model {family.name!r}: at {said(choice)}, {what!r} {list(other.shape)} has a number that "
+                f"the graphs at greater extents, such as {said(samples.choices[0])}, do not predict.",
                 fix=BY_SHAPE,
             )
 

@@ -4,8 +4,8 @@
                                          [9, 8, 6, 4]       ──▶ n + 1         [4, 4, 3, 2]     ──▶ none
 
 An expression is a sum of at most three terms, or four if there are several symbols: 2 * (h + 1) * (w + 1).
-Each term is an integer times symbols. There is at least one sample more than such a sum has coefficients. So
-numbers of another form are found out: rounded halves, a maximum, or a choice that depends on the number.
+Each term is an integer times symbols. There are more samples than such a sum has coefficients. So no sum fits
+numbers of another form: rounded halves, a maximum, or a choice that depends on the number.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Samples:
         return self._known[key]
 
     def value(self, at_choices: Sequence[Any], choice: Choice) -> Any:
-        """The number that follows at another choice: the same one, an extent, or one divided by an extent.
-        None if the numbers at the choices are of another form.
+        """The number that the samples predict at another choice: a constant, an expression of the symbols, or
+        1 divided by an expression. None if the numbers at the samples have another form.
         """
         if all(x == at_choices[0] for x in at_choices):
             return at_choices[0]

@@ -2,10 +2,10 @@
 
     relu(slice(x, 8))    at n = 16:  x [16], slice [8], relu [8]
                          at n = 13:  x [13], slice [8], relu [8]        ──▶ (x, x, x), (slice, …), (relu, …)
-                         at n = 5:   x [5],  slice [5], relu [5]            by the others, [8]: refused
+                         at n = 5:   x [5],  slice [5], relu [5]            the others predict [8]: refused
 
-The samples lie near the greatest extents, so that they show no special cases of small extents. A number that
-is the same there may be another one further down, as min(n, 8) is. Kernels would then read beyond tensors.
+The samples lie near the greatest extents, so they do not show special cases of small extents. For example,
+min(n, 8) is 8 at all samples, but less at small n. Kernels would then read beyond tensors.
 """
 
 from __future__ import annotations

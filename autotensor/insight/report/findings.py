@@ -29,7 +29,7 @@ FAR = 3.0
 MISFIT = 0.02  # of the model's time; by less, the tasks' savings and the model's agree
 MOST_NAMES = 3  # a sentence lists at most this many tasks
 TAKEN = {
-    "in the model": "Raced inside the model (the ratio is from there, the seconds are alone)",
+    "in the model": "Raced inside the model (the ratio is from there, the seconds are of the kernel alone)",
     "alone": "Timed alone",
     "": "By the search's times",
 }
@@ -82,7 +82,7 @@ def _next(f: Figures) -> Finding:
     bounded = [t for t in f.tasks if t.bound_s is not None]
     order = sorted(bounded or f.tasks, key=lambda t: -to_gain_s(f, t))
     if not order or to_gain_s(f, order[0]) == 0.0:
-        return Finding(question, "nothing", f"No task whose bound is known takes longer than it.{beaten(f)}")
+        return Finding(question, "nothing", f"Every task with a known bound reaches its bound.{beaten(f)}")
     task, share = order[0], f.share(order[0])
     time, inside = seconds_text(now_s(f, task)), task.workload in f.in_model
     text = f"It is the run's only task and takes {time}{' inside the model' * inside}"
@@ -239,8 +239,8 @@ def together(f: Figures) -> str:
         return ""
     models = f"gained {seconds_text(whole)}" if whole >= 0.0 else f"lost {seconds_text(-whole)}"
     return (
-        f" By their times alone the winners save {seconds_text(saved)} together; the model {models}: inside "
-        "it a kernel finds other data in the caches, and it was timed at another time."
+        f" Timed alone, the winners save {seconds_text(saved)} together; the model {models}: inside the "
+        "model, a kernel finds other data in the caches, and the model was timed at another time."
     )
 
 

@@ -28,8 +28,8 @@ def replacing(path: Path, mode: int = 0o666, lasting: bool = True) -> Iterator[B
 
 @contextmanager
 def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
-    """An OSError of the block names this file if it names none, as when the disk is full, or the temporary
-    one."""
+    """If an OSError of the block names the temporary file, or no file (the disk is full), it names `path`
+    instead."""
     try:
         yield
     except OSError as error:

@@ -4,13 +4,14 @@
 
         ──▶   C.along[d, y, x] = Σ_k …;   M[y, x] = max_d C.along[d, y, x]         vectors of both are along x
 
-If a reduction consumes the last axis, the order of axes in between is nobody's wish. Vectors along the axis
-that is left need no sums over lanes, and a short axis does not fill them. A pointwise stage in between is
-turned, too. If the operands do not lie along that axis, the stage stays as it is; also if its sums are
-computed inside the reader's (`nested_sums`), for any order of axes.
+If a reader reduces the last axis of a stage, the program does not need this order of axes. Vectors along an
+axis that is not reduced need no sums over lanes, and a short reduced axis would not fill vectors. A pointwise
+stage in between gets the new order, too. A stage keeps its order if its operands do not lie along the new
+last axis. It also keeps its order if its sums are computed inside the reader's loops, one after another
+(`nested_sums`); this works for any order.
 
-If no tile of a product fits a result that lies across its operands, it is computed along the operands and
-transposed. If a tile fits, an operand is packed, or its panels are transposed (`tile_cpu`).
+A product whose result lies across its operands is computed along the operands and transposed, if no tile fits
+it. If a tile fits, an operand is packed, or its panels are transposed (`tile_cpu`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Work that stages or neighbouring elements share is done once, or each does its own.
+"""Stages or neighbouring elements that share work do it once, or each of them does it.
 
     weights = Σ w(i, j, a, b)                         two windows, in which each weight is computed twice
     values  = Σ w(i, j, a, b) * x[i + a, j + b]       ──▶   one window of two results (`siblings`)
@@ -7,11 +7,12 @@
 
 The rule runs before any decision, on all stages at once, because places of later stages depend on the result.
 
-Siblings come first if they seem faster. For reductions, the operations and loads of a term are counted, each
-once: in the joined form, each sum has fewer registers, and fewer rules apply. For pointwise results, the
-bytes that are read and written are counted. If all of them stay in the caches of the cores, joined loops are
-not faster. Shorter windows come after siblings, whose windows share loads. They come first if they clearly
-take fewer operations, loads and stores.
+Joined siblings are the default if they seem faster. For reductions, the rule counts the operations and loads
+of a term, each of them once. The gain must be clear, because in the joined form each sum has fewer registers,
+and fewer rules apply. For pointwise results, the rule counts the bytes that are read and written. If all of
+them fit into the caches of the cores, joined loops are not faster. The rule joins siblings before it shortens
+windows, because joined windows share loads. Shorter windows are the default if they clearly take fewer
+operations, loads and stores.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from schedules.kit.body_work import fused_joins, is_whole, joins, vector_operati
 from schedules.kit.stage_analysis import is_constant, lanes_of, second_cache, undecided, walks_one_row
 from schedules.registry import Extension, in_turn
 
-# the joined form comes first if separate siblings have this many times as much work
+# the joined form is the default if separate siblings have at least this many times as much work
 SURE = 1.15
-# parts come first if separate windows take this many times as many operations (chosen, 2026-11)
+# shorter windows are the default if whole ones take this many times as many operations (chosen, 2026-11)
 SURE_OF_WINDOWS = 1.2
 # The same for sums, whose joins are single operations. Stored parts cost more than the count says: 3x3
 # squares are 0.85 times as fast at a count of 1.8; 5x5 1.6 to 1.8, 7x7 3.1, 13x13 4.3 times (Zen 4, 2026-11).
@@ -46,7 +47,7 @@ def shared_work(state: State, stage: Stage, target: Target) -> Iterator[Extensio
 
 
 def _offers(found: Mapping[UseAlgorithm, bool], stage: Stage) -> Iterator[Extension]:
-    """The steps of which the rule is sure, then all steps, and none of them."""
+    """First the steps of which the rule is sure, then all steps, then no steps."""
     sure = tuple(step for step, is_sure in found.items() if is_sure)
     for steps in dict.fromkeys((sure, tuple(found), ())) if found else ():
         yield Extension(steps, again=(stage.name,)) if steps else Extension(onward=True)

@@ -91,7 +91,7 @@ def _with_channels_last(state: State, stage: Stage, target: Target) -> Iterator[
 
 
 def _with_joined_window(state: State, stage: Stage, target: Target) -> Iterator[Way]:
-    """The ways for channels that do not fill groups: channels of neighbouring columns are taken together.
+    """The ways for channels that do not fill groups: channels of neighbouring columns are joined.
     Strict numerics do not multiply a float of another window by zero."""
     if target.is_strict and stage.op.buffers[0].dtype.is_float:
         return

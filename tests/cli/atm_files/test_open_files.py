@@ -88,7 +88,7 @@ def test_run_takes_the_extents_and_says_them(words, extents):
         ),
         (
             ("--batch", "1..4"),
-            "--batch and --shape ask for 3 calls, and one is made. Give numbers, not ranges.",
+            "--batch and --shape ask for 3 calls, but this verb makes one. Give numbers, not ranges.",
         ),
         (("--weights", "w.npz"), "a.atm is compiled: --weights and --target have no effect on it."),
     ],
@@ -131,7 +131,7 @@ def test_verify_runs_each_kernel_at_the_extents():
 
 
 def test_a_kernel_that_is_wrong_at_few_rows_only_is_found():
-    """Its text says that it adds 1 for each row that is lacking; the code adds nothing."""
+    """The kernel's text says that it adds 1 for each missing row; the code adds nothing."""
     n = te.var("n", range=(1, 8))
     A = te.placeholder((n, 4), name="A")
     right = te.compute((n, 4), lambda i, j: A[i, j] * 2.0, name="B")

@@ -169,7 +169,7 @@ def test_the_vectors_for_it_come_first(name, along):
 
 
 def vectors_along(sketch, dag):
-    """What the lanes of the reduction's vectors are: results, results of several groups, or terms."""
+    """The contents of the lanes of the reduction's vectors: results, results of several groups, or terms."""
     state = sketch.fill(sketch.defaults()).replay(dag)
     (sums,) = [s for s in state.stages if s.op.is_reduction]
     (vector,) = [a for a in sums.leaves if a.mark is Mark.VECTORIZED]

@@ -152,7 +152,7 @@ def test_other_extents_are_not_joined() -> None:
 
 # -- pointwise results ---------------------------------------------------------------------------------------
 
-SMALL_CACHES = replace(TARGET, cache_bytes=(512, 1024))  # in which the tensors of these tests do not fit
+SMALL_CACHES = replace(TARGET, cache_bytes=(512, 1024))  # smaller than the tensors of these tests
 
 
 def results(
@@ -184,7 +184,7 @@ def test_pointwise_results_that_share_are_written_in_one_nest(shares: str) -> No
 
 
 def test_results_that_stay_in_the_caches_are_apart_by_default() -> None:
-    """One nest saves no time there, but the search may try it."""
+    """One nest saves no time for small tensors, but the search may try it."""
     sketches = generate(POINTWISE["one operand"], TARGET)
     assert [is_joined(s) for s in sketches] == [False, True]
 
@@ -195,7 +195,7 @@ def test_extents_at_run_time_must_be_the_same() -> None:
     a = te.compute((n, 32), lambda i, j: x[i, j] * 2.0, name="a")
     same = te.compute((n, 32), lambda i, j: x[i, j] + 1.0, name="same")
     other = te.compute((m, 32), lambda i, j: x[i, j] + 1.0, name="other")
-    rows = [te.placeholder((e,), name=f"r{e}") for e in (n, m)]  # tell a call the extents
+    rows = [te.placeholder((e,), name=f"r{e}") for e in (n, m)]  # a call's extents are those of its arrays
     told = [te.compute((r.shape[0],), lambda i, r=r: r[i] * 1.0, name=f"t{r.shape[0]}") for r in rows]
     assert joined_with(ComputeDAG.of([x, rows[0], told[0], a, same]), "same") == ["a"]
     assert joined_with(ComputeDAG.of([x, *rows, *told, a, other]), "other") == []
