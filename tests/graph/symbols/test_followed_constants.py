@@ -152,5 +152,5 @@ def test_a_number_that_is_another_one_where_only_one_symbol_is_small_is_refused(
     def make(p: int, n: int) -> GraphNode:
         return at.input((p, n), name="x") + table(p, n).astype(np.float32)
 
-    with pytest.raises(GraphError, match=r"at p = 24, n = 5, .* has another number than by greater extents"):
+    with pytest.raises(GraphError, match=r"at p = 24, n = 5, .* has a number that the graphs at greater"):
         at.plan_model(at.open_graph(make, p, n), "llvm -threads=1")
