@@ -3,9 +3,9 @@
     python benchmarks/quantised_networks.py torchvision/resnet50 --folder FILES        makes the files
     python benchmarks/narrow_types.py FILES/torchvision-resnet50 --threads 1 --json FILE
 
-The folder holds `float.onnx`, `inputs.npz`, and `static.onnx` or `dynamic.onnx`. A call's wall time is
-measured, for the contestants of each line in turns. With one thread it is the process's processor time
-instead, in which other programs do not count:
+The folder holds `float.onnx`, `inputs.npz`, and `static.onnx` or `dynamic.onnx`. The contestants of
+each line are timed alternately. The time of a call is its wall time. With one thread, it is the processor
+time of the process, which does not include other programs:
 
     float32     ours; OpenVINO
     bfloat16    ours (`-numerics=bf16`); OpenVINO

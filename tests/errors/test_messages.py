@@ -37,7 +37,7 @@ def unknown_stage() -> None:
 
 
 @CASES.says(
-    "cache_read: stage 'P' is inlined, so that nothing reads it. "
+    "cache_read: stage 'P' is inlined, so no stage reads it. "
     "Use cache_read first, then compute_inline: the copy computes the stage."
 )
 def copy_of_an_inlined_stage() -> None:

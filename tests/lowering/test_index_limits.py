@@ -71,7 +71,7 @@ def test_an_index_below_a_least_and_a_greatest_extent() -> None:
 
 
 def test_an_extent_that_is_simpler_here_is_that_of_a_loop_outside() -> None:
-    """Inside `for i in range(max(n, 3)): if n >= 4`, max(n, 3) is n; what is known of i says max(n, 3)."""
+    """Inside `for i in range(max(n, 3)): if n >= 4`, max(n, 3) is n, but the bound of i is max(n, 3)."""
     n, i = Var("n", int64), Var("i", int64)
     scope = _Scope(bounds({n: Interval(1, 9)}).assuming(i < maximum(n, const(3))).assuming(n >= 4))
     assert scope.below(i, maximum(n, const(3)))

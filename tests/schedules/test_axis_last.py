@@ -1,5 +1,5 @@
-"""Reductions whose result lies across their operands or their readers: which are turned, and that it is
-right."""
+"""Reductions whose result lies across their operands or their readers: which of them get another order of
+axes, and whether their results are right."""
 
 from __future__ import annotations
 

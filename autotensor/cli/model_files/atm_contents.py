@@ -84,7 +84,7 @@ def _function(artifact: Artifact, is_used: bool, store: TrialStore | None) -> di
 
 
 def _free(artifact: Artifact) -> list[ArgSpec]:
-    """The constants that each call takes; none if those that calls read have values."""
+    """The constants that each call must pass; none if all constants that a call reads have values."""
     made, kept = artifact.role("prepared"), artifact.entry_constants()
     read = [*(a.name for a in made), *(kept if made else (a.name for a in artifact.role("constant")))]
     if all(name in artifact.values for name in read):

@@ -133,7 +133,7 @@ def _report(
     by_processor: bool,
     json: bool,
 ) -> None:
-    """Prints what was compiled. by_processor: whether the schedules of each processor are told apart."""
+    """Prints what was compiled. by_processor: whether the schedules of each processor have their own line."""
     plan, known = plans[0], several[0]
     memory = known.artifact.meta["memory"]
     if json:

@@ -81,7 +81,7 @@ def unforeseen(samples: Samples, choice: Choice, alike: Sequence[Alike]) -> Grap
 
 
 def _is_same(found: Array, follows: Array) -> bool:
-    """Whether arrays are equal. Numbers that are not whole may be rounded otherwise."""
+    """Whether arrays are equal. Numbers that are not whole may differ by rounding."""
     if _is_whole(follows):
         return np.array_equal(found, follows)
     return np.allclose(found, follows, rtol=1e-3, atol=CLOSE, equal_nan=True)

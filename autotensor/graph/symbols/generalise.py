@@ -100,7 +100,7 @@ def _is_foretold(samples: Samples, choice: Choice, seen: Sequence[GraphNode], ot
 
 
 def _is_rounded(found: object, follows: object) -> bool:
-    """Whether both are the same number, which is not whole, up to rounding."""
+    """Whether two numbers that are not whole are equal up to rounding."""
     if not isinstance(found, float) or not isinstance(follows, float) or follows.is_integer():
         return False
     return isclose(found, follows, rel_tol=1e-3)

@@ -51,8 +51,8 @@ class Samples:
 
     @cached_property
     def lesser(self) -> tuple[Choice, ...]:
-        """Choices far from the samples: the least values, values in between, and one symbol small while the
-        others are great, or the other way round, as only there min(m, n) may be the other of the two."""
+        """Choices far from the samples: the least values, values in between, one small symbol and great
+        others, one great symbol and small others. Only the last two show both cases of min(m, n)."""
         least, most = {s: s.least for s in self.symbols}, {s: s.most for s in self.symbols}
         between = {s: isqrt(s.least * s.most) for s in self.symbols}
         small = {s: min(s.least + 1, s.most) for s in self.symbols}  # tables of one element show no steps

@@ -37,8 +37,7 @@ class RunRows:
 
 
 def find_run(store: TrialStore, name: str | None) -> Run:
-    """The run with this key, with a key that begins like this, with such a session, or with this model (its
-    latest run).
+    """The run whose key or session begins with this text, or the latest run of the model with this name.
 
     None: the latest run of all. Raises InputError when no run fits, and when several keys begin like this.
     """

@@ -56,7 +56,7 @@ class _Scope:
     def below(self, index: Expr, extent: Expr) -> bool:
         """Whether an index is certainly less than an extent."""
         simpler = Simplifier(self.known).expr(extent)
-        for end in (extent, simpler):  # outer loops have the extent as it is
+        for end in (extent, simpler):  # bounds of outer loops may name the extent as it is written
             inside = compare(Cmp.LT, index, end)
             if self.known.decide(inside) is True or self._settled.decide(inside) is True:
                 return True

@@ -64,7 +64,7 @@ class ObjectCache:
         self.trouble = "" if wanted is None else _trouble(wanted)
         self.folder = None if self.trouble else wanted
         if self.trouble:
-            log.at(1, lambda: f"cache: {self.trouble}; going on without")
+            log.at(1, lambda: f"cache: {self.trouble}; going on without a cache")
 
     def get(self, key: str) -> bytes | None:
         """The object with this key, or None."""
@@ -97,7 +97,9 @@ class ObjectCache:
                     file.write(hashlib.sha256(data).digest() + data)
             except OSError as error:
                 reason = error.strerror or str(error)
-                log.at(1, lambda: f"cache: {self.folder} cannot be written ({reason}); going on without")
+                log.at(
+                    1, lambda: f"cache: {self.folder} cannot be written ({reason}); going on without a cache"
+                )
                 return data
             puts = _PUTS[path.parent.parent] = _PUTS.get(path.parent.parent, -1) + 1
             if puts % _PUTS_BETWEEN_SWEEPS == 0:

@@ -42,7 +42,7 @@ class CacheRead:
         chosen = [state.stage(r) for r in self.readers] if self.readers else list(reading)
         if made := [s for s in state.stages if buffer in s.op.buffers and isinstance(s.place, Inlined)]:
             raise ScheduleError(
-                f"cache_read: stage {made[0].name!r} is inlined, so that nothing reads it.",
+                f"cache_read: stage {made[0].name!r} is inlined, so no stage reads it.",
                 fix="Use cache_read first, then compute_inline: the copy computes the stage.",
             )
         for stage in chosen:

@@ -96,7 +96,7 @@ def test_they_are_exact_and_have_dots(layer, types, target) -> None:
 @pytest.mark.parametrize(
     ("layer", "joined"),
     [
-        ((15, 3, 20, 7, 2, 1, 3, 0, 0), True),  # 21 terms and one that is none
+        ((15, 3, 20, 7, 2, 1, 3, 0, 0), True),  # 21 terms and a product with zero
         ((22, 1, 16, 7, 1, 1, 0, 0, 0), True),
         ((8, 2, 16, 4, 1, 1, 0, 0, 0), False),  # channels fill groups of two
     ],
