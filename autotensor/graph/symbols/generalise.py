@@ -79,6 +79,12 @@ def check_others(family: GraphFamily, samples: Samples, graphs: Sequence[Graph],
                     fix=BY_SHAPE,
                 )
         alike = side_by_side([*graphs, graph]) or []
+        if not alike and side_by_side(graphs) and _units(graph) == _units(graphs[0]):
+            raise GraphError(
+                f"model {family.name!r}: at {said(choice)}, the graph has other operators than at greater "
+                f"extents, as at {said(samples.choices[0])}.",
+                fix=BY_SHAPE,
+            )
         others = (other for *seen, other in alike if not _is_foretold(samples, choice, seen, other))
         other = next(others, None) or unforeseen(samples, choice, alike)
         if other is not None:
@@ -88,6 +94,11 @@ def check_others(family: GraphFamily, samples: Samples, graphs: Sequence[Graph],
                 f"the graphs at greater extents, such as {said(samples.choices[0])}, do not predict.",
                 fix=BY_SHAPE,
             )
+
+
+def _units(graph: Graph) -> int:
+    """The number of axes with one element. Front ends leave out what does nothing on such an axis."""
+    return sum(node.shape.count(1) for node in graph.nodes)
 
 
 def _is_foretold(samples: Samples, choice: Choice, seen: Sequence[GraphNode], other: GraphNode) -> bool:

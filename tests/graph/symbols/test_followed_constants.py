@@ -154,3 +154,26 @@ def test_a_number_that_is_another_one_where_only_one_symbol_is_small_is_refused(
 
     with pytest.raises(GraphError, match=r"at p = 24, n = 5, .* has a number that the graphs at greater"):
         at.plan_model(at.open_graph(make, p, n), "llvm -threads=1")
+
+
+def test_operators_that_are_other_ones_at_lesser_extents_are_refused() -> None:
+    def make(n: int) -> GraphNode:
+        x = at.input((n, 3), name="x")
+        return ops.relu(x) if n > 20 else ops.relu(x) * 3.0
+
+    with pytest.raises(
+        GraphError, match=r"at n = \d+, the graph has other operators than at greater extents"
+    ):
+        at.plan_model(at.open_graph(make, n), "llvm -threads=1")
+
+
+def test_operators_that_do_nothing_on_one_element_may_be_left_out_there() -> None:
+    def make(p: int, n: int) -> GraphNode:
+        row, x = at.input((1, n), name="row"), at.input((p, n), name="x")
+        return x + (ops.broadcast_to(row, (p, n)) if p > 1 else row)
+
+    f = at.compile_model(at.open_graph(make, p, n), target="llvm -threads=1")
+    for rows in (1, 2, 24):
+        row, x = np.ones((1, 4), np.float32), np.full((rows, 4), 2, np.float32)
+        given = {"row": row, "x": x}
+        np.testing.assert_array_equal(f(**given), row + x)
