@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import resource
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,12 +20,14 @@ from autotensor.runtime.files.atomic_write import naming, replacing
 @contextmanager
 def most_bytes(count: int) -> Iterator[None]:
     """No file may grow beyond this size. The error is EFBIG; like ENOSPC, it names no file."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before, silent = resource.getrlimit(resource.RLIMIT_FSIZE), sys.dont_write_bytecode
+    sys.dont_write_bytecode = True  # Python keeps what it could write of a module's bytecode
     resource.setrlimit(resource.RLIMIT_FSIZE, (count, before[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        sys.dont_write_bytecode = silent
 
 
 def test_a_file_that_cannot_be_completed_is_named_and_unchanged(tmp_path: Path) -> None:
