@@ -94,8 +94,12 @@ class Arithmetic:
     def __divmod__(self, other: Any) -> tuple[Expr, Expr]:
         return self // other, self % other
 
-    def __round__(self) -> Expr:
-        return ir.call("round", ir.as_expr(self))
+    def __round__(self, digits: int = 0) -> Expr:
+        """To the nearest multiple of 10^-digits, half to even, as `numpy.round` does it."""
+        if digits == 0:
+            return ir.call("round", ir.as_expr(self))
+        scale = 10.0 ** abs(digits)
+        return round(self * scale) / scale if digits > 0 else round(self / scale) * scale
 
     def __abs__(self) -> Expr:
         return ir.call("abs", ir.as_expr(self))

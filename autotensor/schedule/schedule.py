@@ -114,6 +114,9 @@ class Schedule(ShownInNotebooks):
     def __getitem__(self, what: Tensor | Compute | StageRef | str) -> StageRef:
         return StageRef(self, self.stage_name(what))
 
+    def __call__(self, what: Any) -> StageRef:
+        raise ScheduleError("a schedule cannot be called.", fix="Index it: s[C] is the stage of C.")
+
     def stage_name(self, what: Any) -> str:
         """The name of the stage that a tensor, an op, a handle or a name stands for."""
         if isinstance(what, StageRef) and what.schedule is self:

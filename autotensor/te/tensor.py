@@ -162,6 +162,12 @@ class Tensor(Operable):
     def __iter__(self) -> Iterator[Any]:
         raise TensorError(f"tensor {self.name!r} cannot be iterated over.", fix="Index it: A[i, j].")
 
+    def __len__(self) -> int:
+        raise TensorError(f"tensor {self.name!r} has no length.", fix="Its extents are in A.shape.")
+
+    def __bool__(self) -> bool:  # without it, Python asks for the length
+        return True
+
     def __repr__(self) -> str:
         return f"Tensor({self.name}, shape={self.shape}, {self.dtype})"
 

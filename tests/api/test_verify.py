@@ -248,3 +248,20 @@ def test_verify_gives_the_distance_of_each_result():
         np.testing.assert_allclose(found.absolute, apart.max(), rtol=1e-3)
         np.testing.assert_allclose(found.absolute, apart[found.at], rtol=1e-3)
     assert at.verify(graph, inputs=[array]).distances == ()
+
+
+def test_an_open_model_is_verified_at_its_least_and_its_greatest_extents(monkeypatch):
+    n = te.var("n", range=(2, 9))
+    graph = at.open_graph(lambda n: at.ops.relu(at.input((n, 12), name="x")), n, name="open")
+    seen = []
+
+    def wrong_at_the_least(artifact, plan=None, *, inputs=None, **rest):
+        seen.append(None if inputs is None else inputs[0].shape)
+        report = check(artifact, plan, inputs=inputs, **rest)
+        return report if inputs is None else replace(report, complaints=("planted",))
+
+    model = at.compile_model(graph, db=":memory:")
+    assert at.verify(model).is_right
+    monkeypatch.setattr("autotensor.api.verifying.verify.check", wrong_at_the_least)
+    assert at.verify(model).complaints == ("planted",)
+    assert seen == [(2, 12)]

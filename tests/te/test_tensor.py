@@ -8,9 +8,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import autotensor as at
 from autotensor import te
 from autotensor.base.dtype import bool_, dtype_of, float32, int64
-from autotensor.base.errors import TensorError
+from autotensor.base.errors import ScheduleError, TensorError
 from autotensor.ir.arithmetic import Equality
 from autotensor.ir.expr import MATH, Binary, Call, Cast, Cmp, Compare, Const, Load, Op, as_expr
 
@@ -60,6 +61,7 @@ class TestTensor:
             ),
             (lambda: A[0, A[0, 0]], "index 1 of tensor 'A' has type float32"),
             (lambda: list(A), "tensor 'A' cannot be iterated over. Index it: A[i, j]."),
+            (lambda: len(A), "tensor 'A' has no length. Its extents are in A.shape."),
             (lambda: A + 1, "cannot be part of an expression. Index tensors with all their axes"),
             (
                 lambda: te.placeholder((2, -1)),
@@ -287,3 +289,16 @@ def test_an_expression_is_printed_with_the_names_of_its_axes() -> None:
         total = te.compute((4,), lambda i: te.sum(A[i, k], axis=k), name="S")  # noqa: B023
         assert str(total) == "S[i: 4] = sum(A[i][k], axis=[k])"
         assert str(te.compute((4, 8), lambda i, j: A[i, j] * 2, name="D")) == "D[i: 4, j: 8] = A[i][j] * 2.0"
+
+
+def test_a_schedule_is_indexed_and_not_called():
+    C = te.compute((4, 8), lambda i, j: A[i, j] * 2.0)
+    with pytest.raises(ScheduleError, match=r"a schedule cannot be called. Index it: s\[C\]"):
+        te.create_schedule(C)(C)
+
+
+def test_round_takes_digits_as_numpy_does():
+    x = np.array([0.125, -2.345, 12.5, 1e6], np.float32)
+    X = te.placeholder((4,), name="X")
+    Y = te.compute((4,), lambda i: round(X[i], 1) + round(X[i], -1))
+    np.testing.assert_allclose(at.build([Y])(x), np.round(x, 1) + np.round(x, -1), rtol=1e-6)

@@ -52,8 +52,9 @@ def verify(
     against: "float64" also follows the rounding through the whole model. An `.onnx` file or a graph gives the
     weights before they are prepared. The model's results are also compared with those that another program
     gives for the `.onnx` file.
-    inputs: the model's inputs; None: random inputs from `seed`. script: where to write a script, with its
-    data next to it, that shows the first wrong kernel.
+    inputs: the model's inputs; None: random inputs from `seed`, for run-time extents at their least and then
+    at their greatest values. The report is of the last, or of the first that is wrong. script: where to write
+    a script, with its data next to it, that shows the first wrong kernel.
     Raises ArtifactError for files that cannot be loaded, are for another processor, or lack the needed facts.
     """
     with open_existing(db) as store:
@@ -63,17 +64,29 @@ def verify(
             plan = plan_model(against, artifact.target)
         elif onnx is not None:
             plan = plan_model(_onnx_graph(onnx), artifact.target)
-        return check(
-            artifact,
-            plan,
-            inputs=inputs,
-            seed=seed,
-            threads=threads,
-            drift=against is not None,
-            onnx=onnx,
-            store=store,
-            script=None if script is None else Path(script),
-        )
+        for arrays in _calls(artifact, inputs, seed):
+            report = check(
+                artifact,
+                plan,
+                inputs=arrays,
+                seed=seed,
+                threads=threads,
+                drift=against is not None,
+                onnx=onnx,
+                store=store,
+                script=None if script is None else Path(script),
+            )
+            if not report.is_right:
+                break
+        return report
+
+
+def _calls(artifact: Artifact, inputs: Sequence[Array] | None, seed: int) -> list[Sequence[Array] | None]:
+    """The inputs of each call that is checked; None for samples at the greatest extents."""
+    if inputs is not None or OPEN_SHAPES not in artifact.meta:
+        return [inputs]
+    least = at_extents(artifact, OpenShapes.of(artifact.meta[OPEN_SHAPES]).least())
+    return [_samples(Module(least), seed), None]
 
 
 def _compiled(

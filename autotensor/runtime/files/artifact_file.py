@@ -30,9 +30,22 @@ _PACKED = ".z"  # suffix of a compressed part's name
 _MOST_TEXT = 64 << 20  # longest text in bytes, so that a small part cannot unpack to fill the memory
 
 
+_WRITERS = {  # suffixes of files that other functions write → how
+    **dict.fromkeys((".o", ".a", ".so", ".dll", ".c", ".h"), 'Make a C library by at.write_c(f, "folder").'),
+    **dict.fromkeys((".ll", ".s", ".asm"), 'Write the text f.source("llvm") or f.source("asm").'),
+}
+
+
 def save(path: str | Path, artifact: Artifact) -> None:
-    """Write `artifact` to an `.atm` file, atomically."""
-    write_container(Path(path), *_alone(artifact))
+    """Write `artifact` to an `.atm` file, atomically. Raises ArtifactError for a suffix of object files,
+    libraries and their sources."""
+    _write(Path(path), _alone(artifact))
+
+
+def _write(path: Path, parts: tuple[dict[str, Any], Mapping[str, Buffer]]) -> None:
+    if (fix := _WRITERS.get(path.suffix)) is not None:
+        raise ArtifactError(f"{path}: save writes .atm files.", fix=fix)
+    write_container(path, *parts)
 
 
 def load(path: str | Path) -> Artifact:
@@ -55,7 +68,7 @@ def save_all(path: str | Path, artifacts: Sequence[Artifact]) -> None:
     if len(artifacts) == 1:
         save(path, artifacts[0])
     else:
-        write_container(Path(path), *_together(artifacts))
+        _write(Path(path), _together(artifacts))
 
 
 def to_bytes(artifacts: Sequence[Artifact]) -> bytes:

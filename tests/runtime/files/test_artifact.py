@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 import sys
 import time
@@ -247,3 +248,12 @@ def test_hundred_megabytes_load_quickly(tmp_path: Path) -> None:
     loaded = artifacts.load(path)
     assert time.perf_counter() - began < 1.0
     assert loaded.values["W"][-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"), [("x.o", "at.write_c"), ("x.so", "at.write_c"), ("x.ll", "f.source")]
+)
+def test_files_of_other_kinds_are_refused(tmp_path, name, fix):
+    with pytest.raises(ArtifactError, match=re.escape(fix)):
+        artifacts.save(tmp_path / name, add_artifact())
+    assert not (tmp_path / name).exists()
