@@ -172,6 +172,11 @@ class Cpu:
     # 1x1 of 64 to 1024 channels: after the sums, fewer values leave the registers, and the next tile's
     # products begin early (Zen 4, 2026-11)
     halves_full_tiles: bool = True
+    # Most sums in a tile of bytes' products; 0: as many as fit into the registers. Tiles of 7 x 2 sums take
+    # 264 us in a 3x3 of 7x7x512 whose weights come from beyond L2, 28 x 1 take 365, and 14 x 2 289. In 3x3 of
+    # 14 to 56 pixels they are 1.0 to 1.1 x as fast as 28 x 1 and 6 x 4: a core that multiplies two registers
+    # in a cycle also loads only two, so tiles of one vector wait for loads (Zen 5, 2026-12)
+    byte_sums: int = 0  # (chosen, 2026-12)
 
     # -- products: cycles for a vector of a panel, besides those of its products
     stream_cost: float = 0.5  # for reading it from the last cache (Zen 4, 2026-11)
@@ -334,6 +339,7 @@ ZEN5 = replace(
     archs=("znver5",),  # (Zen 5, 2026-11)
     cache_bytes=(48 << 10, 1 << 20, 32 << 20),  # (Zen 5, 2026-11)
     dots=(("vpdpb", 4.0), ("vdpbf16ps", 1.9)),  # (Zen 5, 2026-11)
+    byte_sums=16,  # (Zen 5, 2026-12)
     # fitted as described above (Zen 5, 2026-11)
     winograd=Winograd(
         2, 0.0, 1.09, l2_share=0.65, far=0.84, crowd=0.19, last_share=0.5, line=19.0, memory=17.0,

@@ -71,20 +71,24 @@ def best_tile(roles: Roles, target: Target, most_rows: int = MAX_ROWS) -> Option
     streamed = roles.depth <= cpu.writes and results > l2 * target.num_cores
 
     extents = roles.outer, roles.inner, roles.columns, roles.lanes
+    of_bytes = any(r.load.buffer.dtype.is_byte for r in roles.packed)
+    short = cpu.byte_sums if of_bytes else 0
+    near = target.cache_bytes[0] // (2 if short else 1)  # rows of short tiles are loaded as often as vectors
 
     def quality(o: Option) -> tuple[float, bool, int]:
         share = tile_quality(o, *extents, target, roles.row_bytes, roles.work)
         rows = ceil(roles.outer / o[0]) * ceil(roles.inner / o[1])
         even = _balance(1 if heavy else rows, ceil(roles.columns / o[3]), others, target)
-        wait = cpu.panel_wait if column * o[3] > target.cache_bytes[0] else 0.0
-        fed = o[0] * o[1] / (o[0] * o[1] + wait)
+        wait = cpu.panel_wait if column * o[3] > near else 0.0
+        tall = roles.outer * roles.inner / rows if short else o[0] * o[1]
+        fed = tall / (tall + wait)
         runs = o[2] / (o[2] + cpu.run) if streamed else 1.0
         whole = cpu.pushed_out if is_pushed_out(o[0] * o[1], o[2], roles.depth, target) else 1.0
         return share * even * fed * runs * whole, column * o[3] <= cpu.panel * l2, o[2]
 
     options = tiles_of(roles, target)
-    best = max([o for o in options if o[0] * o[1] <= most_rows] or options, key=quality)
-    of_bytes = any(r.load.buffer.dtype.is_byte for r in roles.packed)
+    fitting = [o for o in options if o[0] * o[1] * o[2] <= short] or options
+    best = max([o for o in fitting if o[0] * o[1] <= most_rows] or fitting, key=quality)
     return _halved(best, options, target) if of_bytes and cpu.halves_full_tiles else best
 
 

@@ -196,6 +196,9 @@ class ValueWriter(FunctionWriter):
     def load(self, e: Load) -> str:
         raise NotImplementedError
 
+    def fetch_next(self, e: Expr) -> None:
+        raise NotImplementedError
+
     def _emit(self, e: Expr) -> str:
         match e:
             case Load():
@@ -235,6 +238,8 @@ class ValueWriter(FunctionWriter):
             case Dot() if takes_tiles(e.instruction):
                 raise self.error("a dot of tiles must be stored where its sums are.")
             case Dot(sums, a, b):
+                if b not in self.known:
+                    self.fetch_next(b)
                 return dots.emit(self, e, self.value(sums), self.value(a), self.value(b))
             case Ramp(base, stride, lanes):
                 steps = ", ".join(f"{ty(base.dtype)} {k * stride}" for k in range(lanes))

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotensor.codegen.llvm import memory, tiles
+from autotensor.codegen.llvm import memory, panels, tiles
 from autotensor.codegen.llvm.expr import Place, ValueWriter
 from autotensor.codegen.llvm.memory import ALIGNMENT, allocated_bytes
 from autotensor.codegen.llvm.parts import Heavy, Inner, heavy, parallel_loop
@@ -175,6 +175,9 @@ class Kernel(ValueWriter):
 
     def load(self, e: Load) -> str:
         return memory.load(self, e)
+
+    def fetch_next(self, e: Expr) -> None:
+        panels.fetch_next(self, e)
 
     def address(self, buffer: Buffer, index: Affine) -> str:
         return memory.address(self, buffer, index)[0]

@@ -16,20 +16,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import reduce
-from math import ceil, prod
 from typing import Any
 
 from autotensor.base.errors import CodegenError
 from autotensor.codegen.access import Access, load_access
 from autotensor.codegen.dot_instructions import DOTS, TILE_REGISTERS, takes_tiles
+from autotensor.codegen.llvm.panels import passes_over, prefetch
 from autotensor.ir.affine import Affine
-from autotensor.ir.expr import Broadcast, Const, Dot, Expr, Load, const
+from autotensor.ir.expr import Broadcast, Const, Dot, Expr, Load
 from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.lane_offsets import lanes_of
 from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import Store
-from autotensor.ir.visit import free_vars
 
 Shape = tuple[int, int]  # the shape of a tile: rows, and the bytes of each row
 Role = tuple[str, Shape]  # "a" or "b"
@@ -38,7 +36,6 @@ PALETTE = 1
 # ahead. If the next panel is fetched, 128 x 768 x 3072 in bfloat16 takes 0.58 ms instead of 0.79 (Emerald
 # Rapids, 2026-12).
 AHEAD = 4096  # bytes from a tile to the tile that is fetched, if each panel is read once (chosen, 2026-12)
-READ, L2, DATA = 0, 2, 1  # arguments of LLVM's prefetch
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,31 +188,18 @@ def _loaded(w: Any, e: Expr, rows: int, part: str) -> int:
 
 
 def _fetch_ahead(w: Any, e: Load, pointer: str, place: Affine, rows: int, step: int) -> None:
-    """Fetches some rows of the tile in the next panel into L2, where a tile of this panel is loaded.
-
-    In `for panel: for pass: for k`, the place of the tile does not depend on the pass. Each pass fetches its
-    share of the rows. If there is only one pass, it fetches all rows of a tile that follows soon.
-    """
-    inside = w.around[::-1]
-    depends = [any(x.var in free_vars(term) for term in place.terms) for x in inside] + [False]
-    first = depends.index(False)
-    end = depends.index(True, first) if True in depends[first:] else len(inside)
-    passes, panels = inside[first:end], inside[end : end + 1]
-    count = prod(x.extent for x in passes)
-    ahead = place.coefficient(panels[0].var) * e.buffer.dtype.bytes if panels else 0
-    share = rows
-    if passes and ahead > 0 and count > 0:
-        share = ceil(rows / count)
-        number = reduce(lambda n, x: n * x.extent + (x.var - x.first), reversed(passes), const(0))
-        begin = w.value(simplify(number * share % rows * step))
+    """Fetches some rows of the tile in the next panel into L2, where a tile of this panel is loaded. If there
+    is only one pass, it fetches all rows of a tile that follows soon."""
+    passes = passes_over(w, place)
+    share, ahead = rows, AHEAD
+    if passes.loops and passes.ahead > 0 and passes.count > 0:
+        share, ahead = passes.share(rows), passes.ahead * e.buffer.dtype.bytes
+        begin = w.value(simplify(passes.first(rows) * step))
         pointer = w.op(f"getelementptr i8, ptr {pointer}, i64 {begin}")
-    elif passes:
+    elif passes.loops:
         return
-    else:
-        ahead = AHEAD
     for row in range(share):
-        line = w.op(f"getelementptr i8, ptr {pointer}, i64 {ahead + row * step}")
-        call(w, "llvm.prefetch.p0", ("ptr", line), ("i32", READ), ("i32", L2), ("i32", DATA))
+        prefetch(w, pointer, ahead + row * step)
 
 
 def begin(w: Any, s: Store, sums: Sums) -> None:
