@@ -16,11 +16,14 @@ from runtime import runtime_kernels
 
 import autotensor as at
 from autotensor import te
+from autotensor.api.models import default_traces, link_model
+from autotensor.api.verifying.checked_kernels import steps_of
 from autotensor.api.verifying.distances import distances
 from autotensor.api.verifying.verify import check
 from autotensor.base.errors import ArtifactError, InputError
 from autotensor.models import MODELS
 from autotensor.runtime.files.artifact import Artifact
+from autotensor.runtime.module import Module
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
@@ -70,6 +73,50 @@ def test_a_planted_kernel_is_named_and_none_of_its_successors(plan, mutation):
         assert [k.number for k in report.kernels if not k.is_right] == [first], str(report)
         assert report.first.name == plan.tasks[task].name
         assert f": kernel {first}, {plan.tasks[task].name}, is wrong: " in str(report)
+
+
+@pytest.fixture(scope="module")
+def winograd_plan():
+    """Three convolutions by Winograd's algorithm, whose filters are prepared in two steps."""
+    rng = np.random.default_rng(0)
+    y = x = at.input((1, 64, 28, 28), name="x")
+    for _ in range(3):
+        weight = (rng.random((64, 64, 3, 3)).astype(np.float32) - 0.5) / 12
+        y = at.ops.relu(at.ops.conv2d(y, weight, padding=1))
+    return at.plan_model(at.Graph((x,), (y,), "winograd"))
+
+
+def prepared_slots(artifact, name):
+    """The slot of this prepared array in each convolution, by the number of its kernel."""
+    return {
+        s.number: slot for s in steps_of(artifact, None) for a, slot in s.places("prepared") if a.name == name
+    }
+
+
+def test_arrays_that_only_preparing_reads_are_not_judged(winograd_plan):
+    artifact = link_model(winograd_plan, default_traces(winograd_plan))
+    names = {a.name for s in steps_of(artifact, None) for a, _ in s.places("prepared")}
+    sizes = {name: len(set(prepared_slots(artifact, name).values())) for name in names}
+    assert sizes == {"t1.GW": 1, "t1.U": 1, "t1.U.packed": 3}  # calls read the last; layers share the others
+    report = check(artifact)
+    assert report.is_right, str(report)
+
+
+def test_weights_that_are_prepared_wrongly_are_found(winograd_plan):
+    task = next(n for n, t in enumerate(winograd_plan.tasks) if "conv2d" in t.name)
+    wrong, first = planting.model_with(winograd_plan, task, planting.misprepared)
+    assert check(wrong).first.number == first
+
+
+def test_wrongly_prepared_weights_of_one_layer_are_found(winograd_plan):
+    ready = Module(link_model(winograd_plan, default_traces(winograd_plan))).ready
+    number, slot = list(prepared_slots(ready, "t1.U.packed").items())[1]
+    read = ready.args[slot[0]].name
+    changed = ready.values[read].copy()
+    changed.reshape(-1)[5] += 1e-6  # results do not show this
+    report = check(replace(ready, values={**ready.values, read: changed}), winograd_plan)
+    assert [k.number for k in report.kernels if not k.is_right] == [number]
+    assert "its weights were prepared wrongly, 't1.U.packed': " in report.first.complaint
 
 
 def test_the_script_shows_it(plan, tmp_path):

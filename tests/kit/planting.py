@@ -121,4 +121,15 @@ def no_epilogue(program: Program) -> Program | None:
     return _of_outputs(program, first)
 
 
+def misprepared(program: Program) -> Program | None:
+    """The last array that is prepared is a hundredth too large."""
+    (*before, last) = program.prepare
+    node = next((n for n in walk(last.body) if isinstance(n, Store) and n.value.dtype.is_float), None)
+    if node is None:
+        return None
+    larger = Binary(Op.MUL, node.value, _like(node.value, 1.01))
+    body = _swapped(last.body, node, Store(node.buffer, node.indices, larger, node.mask))
+    return replace(program, prepare=(*before, replace(last, body=body)))
+
+
 MUTATIONS = (stale_tile, short_sum, wrong_constant, no_epilogue)

@@ -11,13 +11,14 @@ schedule's stages give for the prepared arrays.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from autotensor.ir.expr import Cast, Const, Expr, Load, Select
+from autotensor.ir.func import Buffer
 from autotensor.schedule.state import State
 from autotensor.te.dag import ComputeDAG, StageOp
 from autotensor.te.reference import evaluate
@@ -87,20 +88,40 @@ def prepared_dag(state: State) -> ComputeDAG:
     """The stages that the kernel computes from prepared arrays: the schedule's stages except the constant
     stages."""
     constant = state.constant_stages()
-    ops = [s.op for s in state.live() if s.name not in constant]
-    made = {b for op in ops for b in op.buffers}
-    read = dict.fromkeys(b for op in ops for b in op.reads() if b not in made)
-    return replace(state.dag, inputs=tuple(read), constants=frozenset(), stages=tuple(ops))
+    ops = _needed(state, state.dag.outputs, constant)
+    return replace(state.dag, inputs=_read_from_outside(ops), constants=frozenset(), stages=ops)
 
 
 def preparing_dag(state: State) -> ComputeDAG | None:
-    """The stages that prepare the constants, with the values of all stages as results; None if none do."""
+    """The stages that prepare the constants. Its results are the arrays that calls read; None if none are.
+
+    Arrays that only preparing reads are not among the results: in a model, the next layer overwrites them.
+    """
     constant = state.constant_stages()
-    ops = tuple(s.op for s in state.live() if s.name in constant)
-    made = tuple(b for op in ops for b in op.buffers)
-    read = tuple(dict.fromkeys(b for op in ops for b in op.reads() if b not in made))
-    args = tuple(b.name for b in (*read, *made))
-    return ComputeDAG(read, frozenset(), ops, made, args) if ops else None
+    read = _read_from_outside(_needed(state, state.dag.outputs, constant))
+    made = tuple(b for s in state.live() if s.name in constant for b in s.op.buffers if b in read)
+    if not made:
+        return None
+    ops = _needed(state, made, frozenset())
+    inputs = _read_from_outside(ops)
+    return ComputeDAG(inputs, frozenset(), ops, made, tuple(b.name for b in (*inputs, *made)))
+
+
+def _needed(state: State, wanted: Iterable[Buffer], given: Set[str]) -> tuple[StageOp, ...]:
+    """The live stages that compute the wanted arrays, producers first, without the given stages and what
+    only these need."""
+    needed, found = set(wanted), []
+    for s in reversed(state.live()):
+        if s.name not in given and not needed.isdisjoint(s.op.buffers):
+            found.append(s.op)
+            needed.update(s.op.reads())
+    return tuple(reversed(found))
+
+
+def _read_from_outside(ops: Iterable[StageOp]) -> tuple[Buffer, ...]:
+    """The arrays that the stages read and do not compute, each once."""
+    made = {b for op in ops for b in op.buffers}
+    return tuple(dict.fromkeys(b for op in ops for b in op.reads() if b not in made))
 
 
 __all__ = ["prepared_dag", "preparing_dag", "recovered"]
