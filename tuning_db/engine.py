@@ -96,7 +96,7 @@ def engines(url_or_path: str | os.PathLike[str], readonly: bool) -> Opened:
     except ImportError as error:
         raise StoreError(
             f"no driver for '{place}' is installed ({without_passwords(str(error), address)}).",
-            "Install it, e.g. psycopg.",
+            "For PostgreSQL: pip install 'psycopg[binary]'.",
         ) from error
     except ArgumentError as error:  # the URL is well formed, but its kind of database is unknown
         raise StoreError(

@@ -134,6 +134,8 @@ def build(
     outside a tensor, ScheduleError or LoweringError for a schedule that cannot be turned into loops,
     TargetError for an unknown target.
     """
+    if not isinstance(what, Schedule):
+        _refuse_others(what)
     chosen = parse(target)
     if isinstance(what, Schedule):
         if args is None:
@@ -222,18 +224,23 @@ def tune(
     return replace(report, log=log_name(db))
 
 
+def _refuse_others(what: object) -> None:
+    """Raises InputError unless it is a list or a tuple."""
+    if isinstance(what, Lowered):
+        raise InputError("build takes the schedule, not its loops.", fix="build(s, [A, B, C]).")
+    if not isinstance(what, (list, tuple)):
+        raise InputError(
+            f"the arguments are a {type(what).__name__}, not a list of tensors.", fix="Write [A, B, C]."
+        )
+
+
 def _checked(args: Sequence[Tensor]) -> ComputeDAG:
     """The computation of the arguments.
 
     Raises TensorError if the computation reads outside its tensors, or if only some placeholders are listed:
     the positions of the others in a call would be a guess.
     """
-    if isinstance(args, Lowered):
-        raise InputError("build takes the schedule, not its loops.", fix="build(s, [A, B, C]).")
-    if not isinstance(args, (list, tuple)):
-        raise InputError(
-            f"the arguments are a {type(args).__name__}, not a list of tensors.", fix="Write [A, B, C]."
-        )
+    _refuse_others(args)
     dag = ComputeDAG.of(list(args))
     listed = {dag.buffer_of(t).name for t in args}
     inputs = {b.name for b in dag.inputs}

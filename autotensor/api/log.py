@@ -80,7 +80,8 @@ def log_name(db: Log) -> str:
 
 
 def open_existing(db: Log) -> AbstractContextManager[TrialStore | None]:
-    """The tuning log for reading; None when the user's own log does not exist yet. An older log is upgraded.
+    """The tuning log for reading; None when the user's own log does not exist yet, or is in a folder that the
+    user may not enter. An older log is upgraded.
 
     Raises InputError when a log that was requested by name does not exist.
     """
@@ -88,20 +89,27 @@ def open_existing(db: Log) -> AbstractContextManager[TrialStore | None]:
         return _given(db)
     place = default_log() if db is None else str(db)
     file = _file_of(place)
-    if file is None or file.exists():
-        return _opened(place, readonly=True)
+    try:
+        if file is None or file.exists():
+            return _opened(place, readonly=True)
+    except PermissionError as refused:
+        if db is not None or switches.db():
+            raise LogError(f"{shown(place)}: {refused.strerror}.") from refused
+        _tell_of_none(f"the tuning log {shown(place)} cannot be reached: {refused.strerror}. None is used.")
+        return _given(None)
     if db is not None:
         raise InputError(f"there is no tuning log at {shown(place)}.", fix="Check the path, or tune first.")
     if switches.db():
-        _tell_of_none(shown(place))
+        _tell_of_none(
+            f"there is no tuning log at {shown(place)} (AUTOTENSOR_DB): an empty log is used until something "
+            "is tuned."
+        )
     return _given(None)
 
 
 @lru_cache(maxsize=16)  # once for each place
-def _tell_of_none(place: str) -> None:
-    log.warn(
-        f"there is no tuning log at {place} (AUTOTENSOR_DB): an empty log is used until something is tuned."
-    )
+def _tell_of_none(sentence: str) -> None:
+    log.warn(sentence)
 
 
 def _opened(place: str, readonly: bool = False) -> AbstractContextManager[TrialStore]:

@@ -37,6 +37,20 @@ class DType:
         object.__setattr__(self, "is_int", self.kind in ("int", "uint"))
         object.__setattr__(self, "is_bool", self.kind == "bool")
 
+    def __eq__(self, other: object) -> bool:
+        """Equal to its name and to its NumPy type, too, as NumPy's types are.
+
+        >>> float32 == "float32", float32 == np.float32, float32 == "float64"
+        (True, True, False)
+        """
+        if self is other:
+            return True
+        if isinstance(other, str):
+            return str(self) == other
+        return isinstance(other, type | np.dtype) and self.lanes == 1 and self.numpy == other
+
+    __hash__ = object.__hash__
+
     def __reduce__(self) -> tuple[Any, ...]:
         return DType, (self.kind, self.bits, self.lanes)
 

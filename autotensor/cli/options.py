@@ -206,15 +206,19 @@ class NumericMachine(Machine):
     def chosen(self) -> Target:
         return self._of(self.target)
 
-    def each_of(self, processors: str) -> list[Target]:
+    def each_of(self, processors: str | None) -> list[Target]:
         """The targets of `--for`; without it, the target of `--target`."""
-        if not processors:
+        if processors is None:
             return [self.chosen()]
         if self.target is not None:
             raise typer.BadParameter("give --target or --for, not both.", param_hint="'--for'")
         names = dict.fromkeys(name.strip() for name in processors.split(","))
         if "" in names:
             raise typer.BadParameter(f"{processors!r} has an empty name.", param_hint="'--for'")
+        if split := next((name for name in names if len(name.split()) > 1), ""):
+            raise typer.BadParameter(
+                f"{split!r} has spaces; write commas between names.", param_hint="'--for'"
+            )
         return [self._of(f"llvm -mcpu={name}") for name in names]
 
     def _of(self, target: str | None) -> Target:

@@ -7,6 +7,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from contextvars import ContextVar
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from autotensor.base.dtype import DType, dtype_of
@@ -138,11 +142,36 @@ class Arithmetic:
         return ir.cast(dtype_of(dtype), ir.as_expr(self))
 
 
+_authors_code: ContextVar[bool] = ContextVar("authors_code", default=False)
+
+
+def called(function: Callable[..., Any], *args: Any) -> Any:
+    """The result of a function of the program's author, who writes expressions in it."""
+    token = _authors_code.set(True)
+    try:
+        return function(*args)
+    finally:
+        _authors_code.reset(token)
+
+
+def _ours(frame: FrameType) -> bool:
+    """Whether a frame runs code of this project, which compares nodes to see whether they are the same."""
+    return str(frame.f_globals.get("__name__")).partition(".")[0] in ("autotensor", "schedules", "tuning_db")
+
+
+def no_truth_value() -> TensorError:
+    return TensorError(
+        "an expression has no truth value while the program is being written.",
+        fix="Use te.if_then_else, te.all, te.any, & and | instead of if, and, or, not, in.",
+    )
+
+
 class Equality(Arithmetic):
     """`a == b` or `a != b`, before it is decided whether this is an expression or an identity test.
 
     Authors need an expression, and dicts need the answer to "the same node?". So used as a bool, the object
-    is an identity test, and used as an operand, it is a Compare (as in TVM).
+    is an identity test, and used as an operand, it is a Compare (as in TVM). In a function of the program's
+    author, `if i == j` is an error, because the test would decide for all elements.
     """
 
     __slots__ = ("a", "b", "op")
@@ -151,7 +180,10 @@ class Equality(Arithmetic):
         self.a, self.b, self.op = a, b, op
 
     def __bool__(self) -> bool:
-        return (self.a is self.b) == (self.op is ir.Cmp.EQ)
+        same = self.a is self.b
+        if not same and _authors_code.get() and not _ours(sys._getframe(1)):
+            raise no_truth_value()
+        return same == (self.op is ir.Cmp.EQ)
 
     def expr(self) -> Expr:
         return ir.compare(self.op, self.a, self.b)

@@ -17,7 +17,7 @@ import numpy as np
 from autotensor.base.dtype import DType, bool_, dtype_of, float32, int64, promote, uint64, wrap_int
 from autotensor.base.errors import TensorError
 from autotensor.base.functions import FUNCTIONS
-from autotensor.ir.arithmetic import Arithmetic, Equality
+from autotensor.ir.arithmetic import Arithmetic, Equality, no_truth_value
 from autotensor.ir.node import Node
 from autotensor.ir.ops import Cmp as Cmp
 from autotensor.ir.ops import Neg as Neg
@@ -47,10 +47,7 @@ class Expr(Arithmetic, Node):
     __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
-        raise TensorError(
-            "an expression has no truth value while the program is being written.",
-            fix="Use te.if_then_else, te.all, te.any, & and | instead of if, and, or.",
-        )
+        raise no_truth_value()
 
 
 # sets the slot although the class is frozen

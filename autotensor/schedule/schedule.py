@@ -234,19 +234,33 @@ class Schedule(ShownInNotebooks):
         return f"Schedule({', '.join(self.state.names)}; {len(self.trace.steps)} steps)"
 
 
+_OF_STAGES = (
+    *("split", "tile", "reorder", "fuse", "bind", "parallel", "vectorize", "unroll", "pragma", "tensorize"),
+    *("compute_at", "compute_inline", "compute_root"),
+)
 _SCHEDULE_ELSEWHERE = {  # attributes of TVM's schedules → what to write here
     "create_group": "attach each stage by itself: s[A].compute_at(s[C], axis)",
     "normalize": "leave it out; at.lower and at.build do this",
     "outputs": "print(s) shows the stages and their loops, and s[C] is the stage of C",
     "stages": "print(s) shows the stages and their loops, and s[C] is the stage of C",
     "stage_map": "s[C] is the stage of C",
+    **{name: f"loops belong to a stage: s[C].{name}(...)" for name in _OF_STAGES},
 }
 _AXIS_ELSEWHERE = dict.fromkeys(  # attributes of TVM's axes → what to write here
     ("dom", "extent", "iter_type", "var"),
     "print(s) shows the extents and marks of loops; C.op.axis[0].dom.extent is the extent of an axis",
 )
+_OF_SCHEDULES = {
+    "cache_read": 's.cache_read(A, "local", [C])',
+    "cache_write": 's.cache_write(C, "local")',
+    "rfactor": "s.rfactor(C, axis)",
+    "layout": "s.layout(A, splits, order)",
+}
 _OP_OF_TENSOR = ("body", "input_tensors", "name", "output", "tag")
 _ELSEWHERE = {  # primitives of TVM's stages → what to write here
+    **{name: f"it adds a stage, so the schedule has it: {call}" for name, call in _OF_SCHEDULES.items()},
+    "axis": "the axes are s[C].op.axis and s[C].op.reduce_axis",
+    "reduce_axis": "it is s[C].op.reduce_axis",
     "rolling_buffer": "write s[B].store_at(s[C], axis), after compute_at",
     "opengl": 'bind loops to threads, for the targets "opencl" and "cuda"',
     "prefetch": "leave it out; a CPU fetches ahead by itself",

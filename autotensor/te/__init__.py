@@ -87,6 +87,7 @@ _GRADIENT = "at.gradients differentiates graphs, a te function in them (at.call)
 _INLINE = "s[D].compute_inline() inlines a stage; at.build([A, B]) chooses a schedule by itself"
 _EXPRESSION = "a stage is always an expression; write it with te.compute"
 _BITS = "it is not supported; write it with >>, << and & on integers"
+_OPERATORS = "at.ops has operators of graphs; in te, write its formula as a te.compute"
 _ELSEWHERE = {  # names of TVM's te and tir → what replaces them here
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Mod", "FloorDiv", "FloorMod", "Min", "Max"), _NODES),
     **dict.fromkeys(("EQ", "NE", "LT", "LE", "GT", "GE", "And", "Or", "Not", "Call", "Let"), _NODES),
@@ -143,6 +144,11 @@ _ELSEWHERE = {  # names of TVM's te and tir → what replaces them here
     "isfinite": 'write te.abs(x) < float("inf")',
     "argmax": "write a te.comm_reducer over pairs (docs/coming-from-tvm.md); models have at.ops.argmax",
     "argmin": "write a te.comm_reducer over pairs (docs/coming-from-tvm.md); models have at.ops.argmin",
+    **dict.fromkeys(("matmul", "dot", "einsum", "conv2d", "mean", "softmax", "transpose"), _OPERATORS),
+    "relu": "write te.maximum(x, 0.0)",
+    "where": "write te.if_then_else(condition, a, b)",
+    "arange": "write te.compute((n,), lambda i: i)",
+    **dict.fromkeys(("zeros", "ones", "full"), "write te.compute(shape, lambda i, j: 0.0)"),
     "tag_scope": "leave it out; tags have no effect here",
     "ir_builder": _EXPRESSION,
     "TensorComputeOp": "write te.compute, and s[C].tensorize for instructions",

@@ -17,6 +17,7 @@ from typing import Any
 from autotensor.base.absent_names import takes_its_names
 from autotensor.base.dtype import DType, bool_
 from autotensor.base.errors import TensorError
+from autotensor.ir.arithmetic import called
 from autotensor.ir.expr import (
     FALSE,
     TRUE,
@@ -38,6 +39,7 @@ from autotensor.ir.expr import (
     minimum,
     select,
 )
+from autotensor.ir.printer import to_text
 from autotensor.ir.reducers import OPERATORS
 from autotensor.ir.visit import MOST_NESTED, contains, height, walk
 from autotensor.te.tensor import AxisKind, Compute, IterVar, check_name, check_shape
@@ -45,8 +47,17 @@ from autotensor.te.tensor import AxisKind, Compute, IterVar, check_name, check_s
 
 @takes_its_names("te.reduce_axis", {"thread_tag": "Leave it out: s[C].bind binds loops to threads."})
 def reduce_axis(dom: Any, name: str = "k") -> IterVar:
-    """An axis to sum over: `reduce_axis(64)` or `reduce_axis((0, 64))`."""
-    begin, end = dom if isinstance(dom, (tuple, list)) else (0, dom)
+    """An axis to sum over: `reduce_axis(64)` or `reduce_axis((0, 64))`.
+
+    Raises TensorError for a range that does not start at 0.
+    """
+    pair = isinstance(dom, (tuple, list)) and len(dom) == 2
+    if isinstance(dom, range) or (isinstance(dom, (tuple, list)) and not pair) or isinstance(name, int):
+        raise TensorError(
+            f"reduce_axis takes an extent or a pair, not {dom!r}{f' and {name}' * (name != 'k')}.",
+            fix="Write te.reduce_axis(64) or te.reduce_axis((0, 64)).",
+        )
+    begin, end = dom if pair else (0, dom)
     if begin != 0:
         raise TensorError(
             f"reduce_axis {name!r} starts at {begin}.", fix="Start at 0 and add the offset to the indices."
@@ -86,7 +97,7 @@ def compute(
         IterVar(check_name(n), e, AxisKind.SPATIAL) for n, e in zip(_distinct(names), extents, strict=True)
     )
     try:
-        result = fcompute(*(a.var for a in axes))
+        result = called(fcompute, *(a.var for a in axes))
     except IndexError as error:
         if "valid indices" not in str(error):
             raise
@@ -213,7 +224,8 @@ def comm_reducer(
                 pair = {"max": "te.maximum(a, b)", "min": "te.minimum(a, b)"}.get(name)
                 also = f" {pair} is the {name} of two expressions." if pair else ""
                 raise TensorError(
-                    f"{name}: axis {a!r} is not a reduce axis.", fix=f"Make it with te.reduce_axis.{also}"
+                    f"{name}: axis {to_text(a) if isinstance(a, Expr) else repr(a)} is not a reduce axis.",
+                    fix=f"Make it with te.reduce_axis.{also}",
                 )
         several = isinstance(expr, (tuple, list))
         sources = tuple(as_expr(e) for e in (expr if several else (expr,)))
@@ -244,10 +256,15 @@ def _combiner(
     rhs = tuple(Var(f"rhs{n}", t) for n, t in enumerate(types))
     try:
         if several:
-            result, identity = fcombine(lhs, rhs), fidentity(*types)
+            result, identity = called(fcombine, lhs, rhs), fidentity(*types)
         else:
-            result, identity = (fcombine(lhs[0], rhs[0]),), (fidentity(types[0]),)
+            result, identity = (called(fcombine, lhs[0], rhs[0]),), (fidentity(types[0]),)
     except TypeError as error:
+        if not several and "subscriptable" in str(error):
+            raise TensorError(
+                f"reducer {name!r} takes its arguments apart, but it was called with one value.",
+                fix=f"Call it with a tuple: {name}((k, A[i, k]), axis=k).",
+            ) from error
         raise TensorError(
             f"reducer {name!r} cannot be made: {error}.",
             fix="It takes two functions: te.comm_reducer(lambda x, y: x * y, lambda t: te.const(1, t)).",

@@ -248,7 +248,8 @@ def _states(ops: Iterable[object]) -> dict[Placeholder, Tensor]:
 def _build(listed: tuple[Tensor, ...]) -> ComputeDAG:
     outputs = tuple(t for t in listed if not isinstance(t.op, Placeholder))
     if not outputs:
-        raise TensorError("nothing to compute: every argument is a placeholder.")
+        listed_inputs = "every argument is a placeholder" if listed else "no tensor is given"
+        raise TensorError(f"nothing to compute: {listed_inputs}.")
     ops = _topological(outputs)
     placeholders = {id(t.op): t for t in listed if isinstance(t.op, Placeholder)}
     for t in listed:

@@ -104,6 +104,7 @@ _OP_ELSEWHERE = {  # attributes of TVM's operations → what to write here
     "scan_axis": "the steps of te.scan are the first axis: C.op.axis[0]",
 }
 _ELSEWHERE = {  # attributes of other systems' tensors → what to write here
+    "axis": "the axes of the stage that computes a tensor are C.op.axis and C.op.reduce_axis",
     **dict.fromkeys(("asnumpy", "numpy", "item", "tolist", "copyto"), _VALUES),
     **dict.fromkeys(("T", "reshape", "transpose", "flatten", "sum", "mean"), _INDICES),
     "same_as": _SAME,

@@ -39,3 +39,18 @@ def test_a_log_is_closed_at_the_end(tmp_path: Path) -> None:
         assert log.count() == 0
     with pytest.raises(StoreError, match="is closed"):
         log.count()
+
+
+def test_a_log_in_a_folder_of_somebody_else(monkeypatch, caplog) -> None:
+    """The home folder of another user, as in a container that runs as nobody: there is no log."""
+
+    def refused(self: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.delenv("AUTOTENSOR_DB", raising=False)
+    monkeypatch.setattr(Path, "exists", refused)
+    with open_existing(None) as log:
+        assert log is None
+    assert "cannot be reached: Permission denied. None is used." in caplog.text
+    with pytest.raises(LogError, match=r"named\.db: Permission denied\."):
+        open_existing("named.db")

@@ -61,6 +61,16 @@ class TestTensor:
             ),
             (lambda: A[0, A[0, 0]], "index 1 of tensor 'A' has type float32"),
             (lambda: list(A), "tensor 'A' cannot be iterated over. Index it: A[i, j]."),
+            (
+                lambda: te.reduce_axis(0, 64),
+                "reduce_axis takes an extent or a pair, not 0 and 64. Write te.red",
+            ),
+            (lambda: te.reduce_axis(range(64)), "reduce_axis takes an extent or a pair, not range(0, 64)."),
+            (
+                lambda: te.compute((4,), lambda i: te.max(A[i, 0], B[i, 0])),
+                "[0] is not a reduce axis. Make it with te.reduce_axis. te.maximum",
+            ),
+            (lambda: te.create_schedule([]), "nothing to compute: no tensor is given."),
             (lambda: len(A), "tensor 'A' has no length. Its extents are in A.shape."),
             (lambda: A + 1, "cannot be part of an expression. Index tensors with all their axes"),
             (
@@ -302,3 +312,36 @@ def test_round_takes_digits_as_numpy_does():
     X = te.placeholder((4,), name="X")
     Y = te.compute((4,), lambda i: round(X[i], 1) + round(X[i], -1))
     np.testing.assert_allclose(at.build([Y])(x), np.round(x, 1) + np.round(x, -1), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda i, j: A[i, j] if i == j else 0.0,
+        lambda i, j: A[i, j] if i % 2 != 0 else 0.0,
+        lambda i, j: A[i, j] if i in (0, 3) else 0.0,
+        lambda i, j: A[i, j] if not (i == 0 and j > 0) else 0.0,
+        lambda i, j: te.if_then_else((i == 0) or (j == 0), A[i, j], 0.0),
+        lambda i, j: A[i, j] if A[i, j] == 1.0 else 0.0,
+    ],
+)
+def test_python_cannot_decide_by_equality(body):
+    """It would decide once for all elements, by identity."""
+    with pytest.raises(TensorError, match=r"no truth value .* instead of if, and, or, not, in"):
+        te.compute((4, 8), body)
+
+
+def test_functions_called_by_authors_may_still_look_for_a_node():
+    def body(i, j):
+        axes = {i: 1.0, j: 2.0}
+        return A[i, j] + axes[i] - axes[j]
+
+    assert te.compute((4, 8), body).shape == (4, 8)
+
+
+def test_types_equal_their_names():
+    assert A.dtype == "float32"
+    assert A.dtype == np.float32
+    assert A.dtype != "int8"
+    assert B.dtype == np.dtype("int8")
+    assert A.dtype != None  # noqa: E711

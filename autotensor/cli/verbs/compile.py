@@ -84,11 +84,11 @@ def compile(
         ),
     ] = Stored.PLAIN,
     processors: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--for", metavar="NAME,NAME", help="Processors, named as in -mcpu=NAME: one file for all."
         ),
-    ] = "",
+    ] = None,
     source: FixedSource,
     machine: NumericMachine,
     log: Log,
@@ -106,7 +106,7 @@ def compile(
     from autotensor.runtime.files import artifact_file
 
     if emit is Form.C:
-        if processors:
+        if processors is not None:
             raise typer.BadParameter("a C library is for one processor.", param_hint="'--for'")
         if force:
             raise typer.BadParameter("a C library is always replaced.", param_hint="'--force'")
@@ -121,7 +121,7 @@ def compile(
     several = [compile_known(plan, log, store is Stored.PREPARED) for plan in plans]
     artifact_file.save_all(path, [one.artifact for one in several])
     notes = [n for one in several for n in one.notes] + [n for one in several for n in _noted(one, path, log)]
-    _report(model, path, plans, several, list(dict.fromkeys(notes)), bool(processors), json)
+    _report(model, path, plans, several, list(dict.fromkeys(notes)), processors is not None, json)
 
 
 def _report(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 import tempfile
@@ -261,9 +262,9 @@ def _places(db: str | None, told: Told) -> dict[str, Any]:
     except AutotensorError as error:
         told.notes.append(f"{error} {_unneeded('temporary')}")
     if "://" not in log:
-        places["log"]["exists"] = Path(log).exists()
+        places["log"]["exists"] = os.path.exists(log)  # False where the user may not look
         _check_disk("log", places["log"], Path(log).absolute().parent, told)
-    if "://" in log or Path(log).exists():
+    if "://" in log or places["log"]["exists"]:
         try:
             from tuning_db import connect
 
@@ -285,7 +286,7 @@ def _check_disk(name: str, place: dict[str, Any], folder: Path, told: Told) -> N
     """Notes whether the folder (or the nearest one that exists) can be written, and its free space."""
     import shutil
 
-    while not folder.exists() and folder != folder.parent:
+    while not os.path.exists(folder) and folder != folder.parent:
         folder = folder.parent
     try:
         with tempfile.TemporaryFile(dir=folder):
@@ -419,7 +420,8 @@ def _found_lines(d: Mapping[str, Any]) -> Iterator[str]:
     for name, place in (d["places"] or {}).items():
         free = f", {size(place['free_bytes'])} free" if "free_bytes" in place else ""
         trials = f", {counted(place['trials'], 'trial')}" if "trials" in place else ""
-        yield f"Place      {name}: {place['path'] or 'none'}{trials}{free}"
+        absent = "" if place.get("exists", True) else ", not there yet"
+        yield f"Place      {name}: {place['path'] or 'none'}{absent}{trials}{free}"
     if d["versions"] is not None:
         yield f"Installed  {', '.join(f'{n} {v}' for n, v in d['versions'].items())}"
     for name, o in (d["optional"] or {}).items():
