@@ -68,7 +68,7 @@ def _written(code: int) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         raise
-    except OSError as error:  # a full disk, perhaps
+    except OSError as error:  # such as a full disk
         return _fail(f"standard output: {error.strerror}.", ERROR)
     return code
 

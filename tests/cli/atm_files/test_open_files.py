@@ -220,3 +220,12 @@ def test_counted_numbers_give_the_only_open_extent():
     assert _of_count(8, ["n", 4]) == (2, 4)
     assert _of_count(9, ["n", 4]) == ()
     assert _of_count(8, ["n", "m"]) == ()
+
+
+@pytest.mark.parametrize(
+    ("names", "message"), [("", "'' has an empty name."), ("a b", "'a b' has spaces; commas part names.")]
+)
+def test_a_list_of_processors_that_is_none(names, message):
+    said = cli("compile", "mlp", "--for", names)
+    assert said.code == 2
+    assert message in said.err
