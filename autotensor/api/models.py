@@ -31,11 +31,11 @@ from autotensor.graph.linking.link_groups import link
 from autotensor.graph.partition import KernelTask, own_outputs, partition
 from autotensor.graph.partition import tasks as tasks_of
 from autotensor.graph.rules import GPU_PASSES, OPEN_PASSES, PASSES, Pass, optimize_for
+from autotensor.graph.symbols.find_quotients import sampled
 from autotensor.graph.symbols.followed_constants import with_formulas
 from autotensor.graph.symbols.generalise import Cut, OpenLayout, check_others, generalised
 from autotensor.graph.symbols.graph_families import GraphFamily
 from autotensor.graph.symbols.open_graphs import OpenGraph
-from autotensor.graph.symbols.samples import Samples
 from autotensor.resolve import Metric, Resolved, median_s, resolve, safe_default
 from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
@@ -112,14 +112,13 @@ def _plan_family(family: GraphFamily, target: Target, facts: Mapping[str, Any]) 
             "at run time.",
             fix="Compile it for a CPU, or the graph of one choice: family.at({…}).",
         )
-    samples = Samples(family.symbols)
     decided: list[bool] = []  # decisions at the greatest extents, repeated for all other extents
 
     def decide(workload: Workload) -> bool:
         decided.append(is_one_nest(workload.dag, target))
         return decided[-1]
 
-    graphs = [family.at(choice) for choice in samples.choices]
+    samples, graphs = sampled(family)
     first, *others = with_formulas(graphs)
     cuts = [_cut(first, target, decide, OPEN_PASSES)]
     cuts += [_cut(graph, target, _repeated(decided), OPEN_PASSES) for graph in others]

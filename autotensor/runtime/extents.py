@@ -192,8 +192,8 @@ def _lines(size: int) -> int:
     return -(-size // _CACHE_LINE) * _CACHE_LINE
 
 
-def renamed(formula: Formula, names: Mapping[str, str]) -> Formula:
-    """The formula, with other names for its symbols."""
+def renamed(formula: Formula, names: Mapping[str, Formula]) -> Formula:
+    """The formula, with other names or formulas for its symbols."""
     match formula:
         case str():
             return names[formula]

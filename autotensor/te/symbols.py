@@ -10,7 +10,7 @@ lowering sees the expression itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from autotensor.base.absent_names import takes_its_names
@@ -83,6 +83,14 @@ def number(extent: Extent, values: Mapping[Symbol, int]) -> int:
     return found
 
 
+def product(extents: Iterable[Extent]) -> Extent:
+    """The product of extents."""
+    total: Extent = 1
+    for extent in extents:
+        total = total * extent
+    return simplify(total) if isinstance(total, Expr) else total
+
+
 def at_run_time(extent: Extent) -> Expr | None:
     """The expression of an extent; None if it is a number."""
     return extent if isinstance(extent, Expr) else None
@@ -108,4 +116,4 @@ def checked_extent(extent: Expr, where: str) -> Extent:
     return simple
 
 
-__all__ = ["Extent", "at_run_time", "checked_extent", "greatest", "number", "symbols_of", "var"]
+__all__ = ["Extent", "at_run_time", "checked_extent", "greatest", "number", "product", "symbols_of", "var"]

@@ -98,6 +98,46 @@ def images(draw: Draws, b: int, s: int) -> Graph:
     return Graph((x,), (z,), "images")
 
 
+def strided_images(draw: Draws, b: int, h: int, w: int) -> Graph:
+    """[b, 3, h, w]: convolutions and pools with strides, joined with earlier levels as in detectors."""
+    x = at.input((b, 3, h, w), name="x")
+    y: GraphNode = x
+    levels = []
+    for _ in range(int(draw.rng.integers(2, 5))):
+        c = y.shape[1]
+        y = draw.pick(
+            lambda y=y, c=c: ops.relu(ops.conv2d(y, draw.array(4, c, 3, 3), stride=2, padding=1)),
+            lambda y=y, c=c: ops.conv2d(y, draw.array(4, c, 3, 3), draw.array(4), stride=2),
+            lambda y=y, c=c: ops.conv2d(y, draw.array(4, c, 2, 2), stride=2),
+            lambda y=y, c=c: ops.conv2d(y, draw.array(4, c, 1, 1), stride=2),
+            lambda y=y, c=c: ops.conv2d(y, draw.array(c, 1, 5, 5), stride=2, padding=2, groups=c),
+            lambda y=y, c=c: ops.conv2d(y, draw.array(4, c, 3, 3), stride=3, padding=1),
+            lambda y=y: ops.max_pool2d(y, 3, stride=2, padding=1),
+            lambda y=y: ops.avg_pool2d(y, 2, stride=2),
+            lambda y=y: ops.concat(y, ops.max_pool2d(y, 5, stride=1, padding=2), axis=1),
+        )()
+        levels.append(y)
+    results = []
+    for level in reversed(levels[:-1]):
+        c, rows, columns = level.shape[1:]
+        wide = ops.slice(ops.upsample_nearest(y, 4), (0, 0), (rows, columns), axes=(2, 3))
+        y = ops.conv2d(wide, draw.array(c, y.shape[1], 1, 1)) + level
+        results.append(y)
+    flat = [ops.reshape(r, (b, r.shape[1] * r.shape[2] * r.shape[3])) for r in results]
+    whole = ops.concat(*flat, axis=1) if len(flat) > 1 else ops.sigmoid(flat[0])
+    return Graph((x,), (whole, ops.mean(y, axis=(2, 3))), "strided_images")
+
+
+def strided_family(seed: int) -> tuple[GraphFamily, Callable[[int, int, int], Graph]]:
+    """A model of b in 1 … 3, and of h and w in 31 … 64, and the graph of numbers."""
+
+    def make(b: int, h: int, w: int) -> Graph:
+        return strided_images(Draws(seed), b, h, w)
+
+    b, h, w = te.var("b", range=(1, 3)), te.var("h", range=(31, 64)), te.var("w", range=(31, 63))
+    return at.open_graph(make, b, h, w, name=f"strided_{seed}"), make
+
+
 def random_family(seed: int) -> tuple[GraphFamily, Callable[[int, int], Graph]]:
     """A model of b in 1 … 6 and s in 2 … 30, and the graph of numbers."""
     kind = (sequences, images)[seed % 2]
@@ -113,13 +153,12 @@ def meant(plan: ModelPlan, choice: Mapping[Symbol, int], *arrays: Array) -> list
     """The outputs at a choice of the symbols, group by group."""
     opened = plan.opened
     assert opened is not None
-    by_name = {s.name: value for s, value in choice.items()}
     values: dict[GraphNode, Array] = {
         x: a.reshape(-1) for x, a in zip(plan.graph.inputs, arrays, strict=True)
     }
     for n, g in enumerate(plan.groups):
         dag = g.workload.dag
-        own = {s: by_name[name] for s, name in zip(dag.symbols(), opened.kernels[n], strict=True)}
+        own = {s: number(x, choice) for s, x in zip(dag.symbols(), opened.kernels[n], strict=True)}
         dag = fixed(dag, own)
         given = {}
         for k, (buffer, node) in enumerate(zip(dag.inputs, g.inputs, strict=True)):

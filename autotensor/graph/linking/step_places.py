@@ -80,7 +80,8 @@ def told_numbers(opened: OpenLayout, memory: MemoryPlan, artifacts: Sequence[Art
     bytes_ = {_value(n, k): formula(x) for (n, k), x in opened.bytes.items()}
     for n, artifact in enumerate(artifacts):
         own = artifact.meta.get(OPEN_SHAPES, {"symbols": (), "shapes": {}})
-        names = dict(zip((name for name, _, _ in own["symbols"]), opened.kernels[n], strict=True))
+        values = map(formula, opened.kernels[n])
+        names = dict(zip((name for name, _, _ in own["symbols"]), values, strict=True))
         for spec in artifact.role("workspace"):
             size: Formula = dtype_of(spec.dtype).bytes
             for extent in own["shapes"].get(spec.name, spec.shape):

@@ -24,11 +24,12 @@ from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, Input
 from autotensor.graph.storage import place, storage
 from autotensor.graph.symbols.followed_constants import unforeseen
 from autotensor.graph.symbols.graph_families import Choice, GraphFamily, said
+from autotensor.graph.symbols.quotients import KernelSymbols
 from autotensor.graph.symbols.samples import Samples
 from autotensor.graph.symbols.side_by_side import numbers_of, side_by_side
 from autotensor.ir.expr import Expr, Symbol, as_expr, cast, const
 from autotensor.te.open_shapes import formula
-from autotensor.te.symbols import Extent, number
+from autotensor.te.symbols import Extent, number, product, symbols_of
 from autotensor.te.workload import Workload, dag_from_json, expr_to_json
 
 Cut = tuple[Graph, tuple[Group, ...]]  # a graph, and its groups
@@ -43,7 +44,7 @@ class OpenLayout:
     shapes: Mapping[str, tuple[Extent, ...]]  # the shapes of the model's inputs and outputs
     bytes: Mapping[tuple[int, int], Extent]  # the bytes of results
     windows: Mapping[tuple[int, int], Extent]  # by group and input: where a window begins in its value
-    kernels: tuple[tuple[str, ...], ...]  # by group: the symbols that its kernel reads, in the kernel's order
+    kernels: tuple[tuple[Extent, ...], ...]  # by group: the values of its kernel's symbols, in their order
 
     def plain(self) -> dict[str, Any]:
         """The symbols and the model's shapes as JSON, as `te/open_shapes.py` writes those of one DAG."""
@@ -137,7 +138,7 @@ class _Family:
             self.samples.symbols,
             self.shapes(),
             {
-                (n, k): self.extent([_bytes(g.outputs[k]) for g in same], f"kernel {same[0].name!r}")
+                (n, k): self.bytes(same, k)
                 for n, same in enumerate(zip(*groups, strict=True))
                 for k in range(len(same[0].outputs))
             },
@@ -149,13 +150,14 @@ class _Family:
         """A choice as text for people."""
         return said(self.samples.choices[n])
 
-    def extent(self, numbers: Sequence[int], what: str) -> Extent:
-        found = self.samples.expression(numbers)
+    def extent(self, numbers: Sequence[int], what: str, among: Sequence[Symbol] = ()) -> Extent:
+        """The numbers at the samples as one expression of the model's symbols and its quotients."""
+        found = self.samples.expression(numbers, among)
         if found is None:
             told = "; ".join(f"{number} at {self.said(n)}" for n, number in enumerate(numbers[:3]))
             raise GraphError(
-                f"model {self.name!r}: {what} has an extent that is not a sum of products of the symbols: "
-                f"{told}.",
+                f"model {self.name!r}: {what} has an extent that is not a sum of products of the symbols and "
+                f"their rounded quotients: {told}.",
                 fix=BY_SHAPE,
             )
         return found
@@ -169,7 +171,14 @@ class _Family:
         return {name: self.shape(repr(name), [x.shape for x in nodes]) for name, nodes in named.items()}
 
     def shape(self, what: str, shapes: Sequence[tuple[int, ...]]) -> tuple[Extent, ...]:
-        return tuple(self.extent(numbers, what) for numbers in zip(*shapes, strict=True))
+        found = (self.extent(numbers, what) for numbers in zip(*shapes, strict=True))
+        return tuple(map(self.samples.quotients.in_full, found))
+
+    def bytes(self, same: Sequence[Group], k: int) -> Extent:
+        """The bytes of a result."""
+        shapes = [g.outputs[k].shape for g in same]
+        extents = self.shape(f"kernel {same[0].name!r}", shapes)
+        return product((same[0].outputs[k].dtype.bytes, *extents))
 
     def windows(self) -> dict[tuple[int, int], Extent]:
         found = {}
@@ -178,18 +187,30 @@ class _Family:
             for k in range(len(same[0].inputs)):
                 offsets = [place(g.inputs[k], m).offset for g, m in zip(same, made, strict=True)]
                 if any(offsets):
-                    found[n, k] = self.extent(offsets, f"kernel {same[0].name!r}")
+                    extent = self.extent(offsets, f"kernel {same[0].name!r}", self.read(same))
+                    found[n, k] = self.samples.quotients.in_full(extent)
         return found
 
-    def group(self, same: Sequence[Group]) -> tuple[Group, tuple[str, ...]]:
-        """The first group with symbols in its workload, and the names of these symbols in the model."""
+    def read(self, same: Sequence[Group]) -> tuple[Symbol, ...]:
+        """The symbols, and symbols of quotients, in the extents of a group's nodes and of its inputs."""
+        return self.symbols_in([(*g.inputs, *(x for n in g.nodes for x in (n, *n.inputs))) for g in same])
+
+    def symbols_in(self, nodes: Sequence[Sequence[GraphNode]]) -> tuple[Symbol, ...]:
+        """The symbols in the extents of nodes; nodes: those of each sample."""
+        axes = {axis for x in zip(*nodes, strict=True) for axis in zip(*(n.shape for n in x), strict=True)}
+        return symbols_of(*(self.samples.expression(axis) for axis in sorted(axes, reverse=True)))
+
+    def group(self, same: Sequence[Group]) -> tuple[Group, tuple[Extent, ...]]:
+        """The first group with symbols in its workload, and these symbols' values."""
         texts = [json.loads(g.workload.text) for g in same]
         first = same[0]
         for k, node in enumerate(first.inputs):
             if isinstance(node, Constant):
                 self.keep_whole(same, k, texts)
-        dag = dag_from_json(_Texts(self, first.name).joined(texts))
-        return replace(first, workload=Workload.of(dag, first.name)), tuple(s.name for s in dag.symbols())
+        read, made = self.read(same), self.symbols_in([g.outputs for g in same])
+        own = KernelSymbols.of(self.samples.quotients, read, made)
+        dag = dag_from_json(_Texts(self, first.name, read, own).joined(texts))
+        return replace(first, workload=Workload.of(dag, first.name)), tuple(map(own.value, dag.symbols()))
 
     def keep_whole(self, same: Sequence[Group], k: int, texts: Sequence[Any]) -> None:
         """Lets all samples read the first sample's constant, if the others hold only its beginning.
@@ -281,6 +302,12 @@ class _Texts:
 
     family: _Family
     kernel: str
+    read: Sequence[Symbol]  # the symbols in the extents of the kernel's nodes
+    own: KernelSymbols
+
+    def extent(self, numbers: Sequence[int]) -> Extent:
+        """The numbers at the samples as an expression of the kernel's symbols."""
+        return self.own.written(self.family.extent(numbers, f"kernel {self.kernel!r}", self.read))
 
     def joined(self, same: Sequence[Any]) -> Any:
         first = same[0]
@@ -288,7 +315,7 @@ class _Texts:
             return first
         # numbers of shapes and axes; constants have types, see below
         if all(isinstance(x, int) for x in same):
-            return self.written(self.family.extent(same, f"kernel {self.kernel!r}"))
+            return self.written(self.extent(same))
         if isinstance(first, dict) and all(x.keys() == first.keys() for x in same):
             return {key: self.joined([x[key] for x in same]) for key in first}
         if isinstance(first, list) and all(isinstance(x, list) and len(x) == len(first) for x in same):
@@ -305,13 +332,13 @@ class _Texts:
         dtype = dtype_of(type_)
         what = f"kernel {self.kernel!r}"
         if all(isinstance(v, int) and not isinstance(v, bool) for v in values):
-            return cast(dtype, as_expr(self.family.extent(values, what), int64))
+            return cast(dtype, as_expr(self.extent(values), int64))
         numbers = [float.fromhex(v) if isinstance(v, str) else float(v) for v in values]
         if all(x.is_integer() for x in numbers):
-            return cast(dtype, as_expr(self.family.extent([int(x) for x in numbers], what), int64))
+            return cast(dtype, as_expr(self.extent([int(x) for x in numbers]), int64))
         inverses = [round(1 / x) for x in numbers]
         if all(n and float(dtype.numpy.type(1 / n)) == x for n, x in zip(inverses, numbers, strict=True)):
-            return const(1.0, dtype) / cast(dtype, as_expr(self.family.extent(inverses, what), int64))
+            return const(1.0, dtype) / cast(dtype, as_expr(self.extent(inverses), int64))
         raise GraphError(
             f"model {self.family.name!r}: {what} has a number that is {numbers[0]} at {self.family.said(0)} "
             f"and {numbers[1]} at {self.family.said(1)}, neither an extent nor one divided by an extent.",
@@ -326,10 +353,6 @@ class _Texts:
 def _array(node: GraphNode) -> Array:
     assert isinstance(node, Constant), "the flows are equal"
     return node.array
-
-
-def _bytes(node: GraphNode) -> int:
-    return prod(node.shape) * node.dtype.bytes
 
 
 def _flow(graph: Graph, groups: Sequence[Group]) -> list[tuple[Any, ...]]:

@@ -5,20 +5,26 @@
 
 An expression is a sum of at most three terms, or four if there are several symbols: 2 * (h + 1) * (w + 1).
 Each term is an integer times symbols. There are more samples than such a sum has coefficients. So no sum fits
-numbers of another form: rounded halves, a maximum, or a choice that depends on the number.
+numbers of another form: a maximum, or a choice that depends on the number. Rounded quotients, as in
+(n + 1) // 2, are symbols of their own (`quotients.py`). They need samples that lie further apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
-from itertools import chain, combinations, combinations_with_replacement, count
-from math import isclose, isfinite, isqrt, prod
+from functools import cache, cached_property
+from itertools import chain, combinations, combinations_with_replacement, compress, count
+from math import gcd, isclose, isfinite, isqrt, prod
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from autotensor.graph.symbols.graph_families import Choice
+from autotensor.graph.symbols.quotients import NO_QUOTIENTS, Quotients
 from autotensor.ir.expr import Expr, Symbol, const
 from autotensor.ir.simplify import simplify
 from autotensor.te.symbols import Extent, number
@@ -26,8 +32,13 @@ from autotensor.te.symbols import Extent, number
 MOST_TERMS = 3
 MOST_FACTORS = 3  # most factors of a term: the scores of a batch have batch * length * length rows
 MOST_SQUARE = 2  # how often one symbol may occur in a term
+FAR = 6  # further samples of models with quotients: both cases of several halves in a row are among them
+NEARLY = 1e-7  # of the greatest number
+FEW = 3  # most symbols of a sum of more than two terms
 
 Monomial = tuple[Symbol, ...]
+Floats = NDArray[np.float64]
+Column = tuple[int, ...]  # a number at each choice
 
 
 @dataclass(frozen=True)
@@ -35,19 +46,34 @@ class Samples:
     """Choices of the symbols; the first choice has the greatest value of every symbol."""
 
     symbols: tuple[Symbol, ...]
+    chosen: tuple[Choice, ...] = ()  # the choices, if they are not those close to the greatest
+    quotients: Quotients = NO_QUOTIENTS
+    known: Mapping[Column, Extent] = field(default_factory=lambda: MappingProxyType({}))  # found before
 
     @cached_property
     def choices(self) -> tuple[Choice, ...]:
-        wanted = MOST_TERMS + len(self.symbols)
+        if self.chosen:
+            return self.chosen
         taken: set[int] = set()
         columns = []
-        for n, s in enumerate(self.symbols):
-            others = _generic(s.most, wanted - 1, taken)
+        for s in self.symbols:
+            others = _generic(s.most, MOST_TERMS + len(self.symbols) - 1, taken)
             taken.update(others)
-            # so that not all symbols grow together
-            turned = others[n % len(others) :] + others[: n % len(others)]
-            columns.append([s.most, *(turned[::-1] if n % 2 else turned)])
-        return tuple(dict(zip(self.symbols, row, strict=True)) for row in zip(*columns, strict=True))
+            columns.append(others)
+        greatest = {s: s.most for s in self.symbols}
+        return (greatest, *_rows(self.symbols, columns))
+
+    @cached_property
+    def far(self) -> tuple[Choice, ...]:
+        """Choices over the upper half of the ranges, for numbers that are equal at all choices near its
+        end."""
+        taken = {n for choice in self.choices for n in choice.values()}
+        columns = []
+        for s in self.symbols:
+            others = _apart(s.least, s.most, FAR, taken)
+            taken.update(others)
+            columns.append(others)
+        return _rows(self.symbols, columns)
 
     @cached_property
     def lesser(self) -> tuple[Choice, ...]:
@@ -61,14 +87,40 @@ class Samples:
             found += [{**most, s: small[s]}, {**small, s: most[s]}]
         return tuple(c for n, c in enumerate(found) if c not in (most, *found[:n]))
 
-    def expression(self, numbers: Sequence[int]) -> Extent | None:
-        """The expression that equals each of these numbers at its choice; None if there is none."""
+    def at_some(self, wanted: Sequence[bool]) -> Samples | None:
+        """The samples at some of the choices; None if these do not tell all known numbers apart."""
+        known: dict[Column, Extent] = {}
+        for column, extent in self.known.items():
+            known[tuple(compress(column, wanted))] = extent
+        if len(known) < len(self.known) or sum(wanted) < MOST_TERMS + len(self.symbols):
+            return None
+        return replace(self, chosen=tuple(compress(self.choices, wanted)), known=known)
+
+    def expression(
+        self, numbers: Sequence[int], among: Sequence[Symbol] = (), short: bool = False
+    ) -> Extent | None:
+        """The expression that equals each of these numbers at its choice; None if there is none.
+
+        among: quotients that may occur in it, next to those in expressions that are known already.
+        short: sums with quotients have at most two terms.
+        """
         if len(set(numbers)) == 1:
             return numbers[0]
-        key = tuple(numbers)
-        if key not in self._known:
-            self._known[key] = self._found(key)
-        return self._known[key]
+        column = tuple(numbers)
+        if column in self.known:
+            return self.known[column]
+        key = column, tuple(among), short
+        if key not in self._tried:
+            found: Extent | None = self._found(column, self.symbols)
+            if found is None and self.quotients.all:
+                found = self._scaled(column, among)
+                found = self._among(column, among, short) if found is None else found
+            self._tried[key] = found
+        return self._tried[key]
+
+    def number(self, extent: Extent, choice: Choice) -> int:
+        """The extent's value at a choice of the model's symbols."""
+        return number(extent, self.quotients.with_values(choice))
 
     def value(self, at_choices: Sequence[Any], choice: Choice) -> Any:
         """The number that the samples predict at another choice: a constant, an expression of the symbols, or
@@ -81,58 +133,143 @@ class Samples:
             return None
         if all(x == int(x) for x in numbers):
             found = self.expression([int(x) for x in numbers])
-            return None if found is None else number(found, choice)
+            return None if found is None else self.number(found, choice)
         divisors = [round(1 / x) if x else 0 for x in numbers]
         if not all(n and isclose(1 / n, x, rel_tol=1e-3) for n, x in zip(divisors, numbers, strict=True)):
             return None
         found = self.expression(divisors)
-        return None if found is None or not number(found, choice) else 1 / number(found, choice)
+        return None if found is None or not self.number(found, choice) else 1 / self.number(found, choice)
 
     @cached_property
-    def _known(self) -> dict[tuple[int, ...], Expr | None]:
+    def _tried(self) -> dict[tuple[Column, tuple[Symbol, ...], bool], Extent | None]:
         return {}
 
     @cached_property
-    def _monomials(self) -> tuple[Monomial, ...]:
-        return tuple(
-            m
-            for size in range(MOST_FACTORS + 1)
-            for m in combinations_with_replacement(self.symbols, size)
-            if all(m.count(s) <= MOST_SQUARE for s in m)
-        )
+    def _primitive(self) -> dict[Column, Extent]:
+        """The known expressions, by their numbers without common factors."""
+        found: dict[Column, Extent] = {}
+        for column, extent in self.known.items():
+            found.setdefault(_reduced(column), extent)
+        return found
 
     @cached_property
-    def _columns(self) -> dict[Monomial, tuple[int, ...]]:
+    def _columns(self) -> dict[Monomial, Column]:
         """The values of each monomial at the choices."""
-        return {m: tuple(prod(c[s] for s in m) for c in self.choices) for m in self._monomials}
+        return {}
 
-    def _found(self, numbers: tuple[int, ...]) -> Expr | None:
-        for size in range(1, MOST_TERMS + min(len(self.symbols), 2)):
-            for terms in combinations(self._monomials, size):
-                rows = list(zip(*(self._columns[m] for m in terms), strict=True))
-                factors = _solved(rows[:size], numbers[:size])
-                if factors and tuple(_dot(factors, row) for row in rows) == numbers:
-                    return _sum(list(zip(factors, terms, strict=True)))
+    @cached_property
+    def _full(self) -> tuple[Choice, ...]:
+        return tuple(map(self.quotients.with_values, self.choices))
+
+    def _column(self, monomial: Monomial) -> Column:
+        if monomial not in self._columns:
+            self._columns[monomial] = tuple(prod(c[s] for s in monomial) for c in self._full)
+        return self._columns[monomial]
+
+    def _scaled(self, numbers: Column, among: Sequence[Symbol]) -> Extent | None:
+        """A known expression, times a number, and times at most one symbol."""
+        for s in (None, *self.symbols, *among):
+            rest = numbers if s is None else _divided(numbers, self._column((s,)))
+            known = None if rest is None else self._primitive.get(_reduced(rest))
+            if rest is None or not isinstance(known, Expr):
+                continue
+            parts = _divided(rest, tuple(number(known, c) for c in self._full))
+            if parts and len(set(parts)) == 1:
+                return simplify(known * parts[0] * s if s is not None else known * parts[0])
         return None
 
+    def _among(self, numbers: Column, among: Sequence[Symbol], short: bool) -> Expr | None:
+        """A sum of few terms of all symbols, or of more terms of few symbols."""
+        every = tuple(dict.fromkeys((*self.symbols, *among)))
+        for size in (1, 2):
+            found = self._sum_of(numbers, every, size)
+            if found is not None:
+                return found
+        few = () if short else combinations(every, FEW) if len(every) > FEW else (every,)
+        return next((x for s in few if (x := self._found(numbers, s)) is not None), None)
 
-def _dot(a: Sequence[int], b: Sequence[int]) -> int:
-    return sum(x * y for x, y in zip(a, b, strict=True))
+    def _found(self, numbers: Column, symbols: tuple[Symbol, ...]) -> Expr | None:
+        sizes = range(1, MOST_TERMS + min(len(symbols), 2))
+        return next((x for n in sizes if (x := self._sum_of(numbers, symbols, n)) is not None), None)
+
+    def _sum_of(self, numbers: Column, symbols: tuple[Symbol, ...], size: int) -> Expr | None:
+        """A sum of so many terms of these symbols."""
+        sums = self._sums.get((symbols, size))
+        if sums is None:
+            sums = self._sums[symbols, size] = _Sums.of(_monomials(symbols), self._column, size)
+        for terms in sums.nearly(numbers):
+            rows = list(zip(*map(self._column, terms), strict=True))
+            factors = _solved(rows, numbers)
+            if factors:
+                return _sum(list(zip(factors, terms, strict=True)))
+        return None
+
+    @cached_property
+    def _sums(self) -> dict[tuple[tuple[Symbol, ...], int], _Sums]:
+        return {}
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """All sums of so many monomials, and the matrices that fit their factors to numbers up to rounding."""
+
+    terms: tuple[tuple[Monomial, ...], ...]
+    columns: Floats  # [sums, samples, terms]; the greatest number of each column is 1
+    fits: Floats  # [sums, terms, samples]
+
+    @staticmethod
+    def of(monomials: Sequence[Monomial], column: Callable[[Monomial], Column], size: int) -> _Sums:
+        terms = tuple(combinations(monomials, size))
+        scaled = {m: np.array(column(m), float) / max(map(abs, column(m))) for m in monomials}
+        columns = np.array([np.stack([scaled[m] for m in t], axis=1) for t in terms])
+        return _Sums(terms, columns, np.linalg.pinv(columns))
+
+    def nearly(self, numbers: Column) -> Iterator[tuple[Monomial, ...]]:
+        """The sums that fit the numbers up to rounding."""
+        wanted = np.array(numbers, float) / max(map(abs, numbers))
+        factors = self.fits @ wanted  # [sums, terms]
+        misses = np.abs(np.einsum("ijk,ik->ij", self.columns, factors) - wanted).max(axis=1)
+        yield from (self.terms[n] for n in np.flatnonzero(misses < NEARLY))
+
+
+@cache
+def _monomials(symbols: tuple[Symbol, ...]) -> tuple[Monomial, ...]:
+    return tuple(
+        m
+        for size in range(MOST_FACTORS + 1)
+        for m in combinations_with_replacement(symbols, size)
+        if all(m.count(s) <= MOST_SQUARE for s in m)
+    )
+
+
+def _divided(numbers: Column, by: Column) -> Column | None:
+    """The quotients of numbers, if all are whole."""
+    if any(b == 0 or n % b for n, b in zip(numbers, by, strict=True)):
+        return None
+    return tuple(n // b for n, b in zip(numbers, by, strict=True))
+
+
+def _reduced(numbers: Column) -> Column:
+    common = gcd(*numbers) or 1
+    return tuple(n // common for n in numbers)
 
 
 def _solved(rows: Sequence[Sequence[int]], sums: Sequence[int]) -> list[int]:
     """Integers other than 0 whose products with each row add up to the row's sum; [] if there are none."""
+    size = len(rows[0])
     system = [[Fraction(x) for x in (*row, total)] for row, total in zip(rows, sums, strict=True)]
-    for n in range(len(system)):
-        pivot = next((r for r in system[n:] if r[n]), None)
+    for n in range(size):
+        pivot = next((k for k in range(n, len(system)) if system[k][n]), None)
         if pivot is None:
             return []
-        system.remove(pivot)
-        scaled = [x / pivot[n] for x in pivot]
+        first = system.pop(pivot)
+        scaled = [x / first[n] for x in first]
         system = [[x - row[n] * y for x, y in zip(row, scaled, strict=True)] for row in system]
         system.insert(n, scaled)
-    found = [row[-1] for row in system]
-    return [int(x) for x in found] if all(x and x.denominator == 1 for x in found) else []
+    found = [row[-1] for row in system[:size]]
+    if any(row[-1] for row in system[size:]) or not all(x and x.denominator == 1 for x in found):
+        return []
+    return [int(x) for x in found]
 
 
 def _sum(terms: Sequence[tuple[int, Monomial]]) -> Expr:
@@ -148,12 +285,38 @@ def _sum(terms: Sequence[tuple[int, Monomial]]) -> Expr:
     return simplify(total)
 
 
+def _rows(symbols: Sequence[Symbol], columns: Sequence[Sequence[int]]) -> tuple[Choice, ...]:
+    """Choices of these values. They are turned, so that not all symbols grow together."""
+    turned = []
+    for n, values in enumerate(columns):
+        shift = n % len(values)
+        line = [*values[shift:], *values[:shift]]
+        turned.append(line[::-1] if n % 2 else line)
+    return tuple(dict(zip(symbols, row, strict=True)) for row in zip(*turned, strict=True))
+
+
 def _generic(most: int, wanted: int, taken: set[int]) -> list[int]:
     """Primes and twice primes, below `most` as far as there are enough, and then above it.
 
     Other numbers may divide an extent of the model, and its graph is then a special case.
     """
     return [n for n, _ in zip(_candidates(most, taken), range(wanted), strict=False)]
+
+
+def _apart(least: int, most: int, wanted: int, taken: set[int]) -> list[int]:
+    """Primes and twice primes in turn, at even distances between half of `most` (or `least`) and `most`.
+
+    Where there are too few, the others are those that lie next to `most`.
+    """
+    end = least if most - least >= 8 * wanted else 0
+    end = max(end, most // 2)
+    found: list[int] = []
+    for n in range(1, wanted + 1):
+        near = most - n * (most - end) // wanted
+        free = (x for x in range(end, most) if x > 2 and x not in taken and x not in found)
+        options = [x for x in free if (_is_prime(x) if n % 2 else x % 2 == 0 and _is_prime(x // 2))]
+        found += sorted(options, key=lambda x: abs(x - near))[:1]
+    return found + _generic(most, wanted - len(found), {*taken, *found})
 
 
 def _candidates(most: int, taken: set[int]) -> Iterator[int]:

@@ -14,6 +14,8 @@ from typing import Any
 from autotensor.graph.memory import MemoryPlan
 from autotensor.graph.symbols.generalise import OpenLayout
 from autotensor.runtime.extents import Formula, OpenArena
+from autotensor.te.open_shapes import formula
+from autotensor.te.symbols import Extent
 
 
 @dataclass
@@ -24,9 +26,9 @@ class ToldNumbers:
     arena: str
     boxes: Sequence[Sequence[Formula]]
     box_of: Mapping[str, int]  # name of a value → its box
-    # symbols that kernels read → where their extents begin in the numbers
-    begins: Mapping[tuple[str, ...], int]
-    extents: tuple[str, ...]
+    # values of symbols that kernels read → where they begin in the numbers
+    begins: Mapping[tuple[Extent, ...], int]
+    extents: tuple[Formula, ...]
     offsets: dict[tuple[int | None, str], int] = field(default_factory=dict)
     _formulas: list[tuple[int | None, Formula]] = field(default_factory=list)
 
@@ -34,12 +36,12 @@ class ToldNumbers:
     def of(layout: OpenLayout, arena: str, memory: MemoryPlan, bytes_: Mapping[str, Formula]) -> ToldNumbers:
         """bytes_: the bytes of the plan's values, by name."""
         names = [v.name for v in memory.values]
-        begins: dict[tuple[str, ...], int] = {}
-        extents: list[str] = []
-        for symbols in layout.kernels:
-            if symbols not in begins:
-                begins[symbols] = len(extents)
-                extents += symbols
+        begins: dict[tuple[Extent, ...], int] = {}
+        extents: list[Formula] = []
+        for values in layout.kernels:
+            if values not in begins:
+                begins[values] = len(extents)
+                extents += map(formula, values)
         boxes = [[bytes_[names[n]] for n in box] for box in memory.boxes]
         box_of = {names[n]: k for k, box in enumerate(memory.boxes) for n in box}
         return ToldNumbers(layout, arena, boxes, box_of, begins, tuple(extents))

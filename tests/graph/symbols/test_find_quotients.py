@@ -1,0 +1,66 @@
+"""Extents that strides and halves make: the quotients that are found, and their values at every extent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import autotensor as at
+from autotensor import te
+from autotensor.graph.ir import GraphNode
+from autotensor.graph.symbols.find_quotients import sampled
+from autotensor.graph.symbols.quotients import NO_QUOTIENTS, KernelSymbols
+from autotensor.ir.expr import Symbol
+from autotensor.te.symbols import number
+
+h = te.var("h", range=(224, 400))
+TARGET = "llvm -mcpu=x86-64-v3 -threads=1"
+
+
+def conv(x: GraphNode, kernel: int, stride: int, padding: int) -> GraphNode:
+    weights = np.ones((2, x.shape[1], kernel, 1), np.float32)
+    return at.ops.conv2d(x, weights, stride=(stride, 1), padding=(padding, 0))
+
+
+MODELS: list[Callable[[GraphNode], GraphNode]] = [
+    lambda x: conv(conv(x, 3, 2, 1), 3, 2, 1),
+    lambda x: conv(conv(conv(x, 7, 2, 3), 3, 2, 0), 3, 2, 0),
+    lambda x: conv(x, 16, 16, 0),
+    lambda x: conv(x, 7, 4, 2),
+    lambda x: at.ops.concat(conv(x, 32, 32, 0), conv(x, 32, 32, 15), axis=2),
+    lambda x: at.ops.upsample_nearest(conv(conv(x, 3, 3, 1), 3, 2, 1), 2),
+]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_quotients_are_right_at_every_extent_of_the_range(model: Callable[[GraphNode], GraphNode]) -> None:
+    """Few samples lie where (h + 31) // 32 and (h + 30) // 32 differ."""
+    family = at.open_graph(lambda n: model(at.input((1, 1, n, 1), name="x")), h)
+    opened = at.plan_model(family, TARGET).opened
+    assert opened is not None
+    (symbol,) = family.symbols
+    for n in range(224, 401):
+        graph = family.at({symbol: n})
+        found = [number(e, {symbol: n}) for e in opened.shapes[graph.output_names[0]]]
+        assert found == list(graph.outputs[0].shape)
+
+
+def test_a_kernel_has_the_extent_of_its_results_and_a_rest() -> None:
+    family = at.open_graph(lambda n: MODELS[0](at.input((1, 1, n, 1), name="x")), h)
+    samples, _ = sampled(family)
+    (symbol,) = family.symbols
+    one, two = (q.symbol for q in samples.quotients.all)
+    assert samples.quotients.between(two, one) == (1, 2)
+    own = KernelSymbols.of(samples.quotients, (symbol,), {two})
+    assert str(own.written(symbol)) == "h_2 * 4 + h_rest - 3"
+    assert [number(own.value(s), {symbol: 301}) for s in (two, *own.rests)] == [76, 0]
+
+
+def test_quotients_of_quotients_are_one_quotient() -> None:
+    quotients, one = NO_QUOTIENTS.with_one(Symbol("n", h.dtype, 1, 100), 1, -1, 2)
+    quotients, two = quotients.with_one(one, 1, 2, 3)
+    assert quotients.between(two, Symbol("n", h.dtype, 1, 100)) == (3, 6)
+    assert number(quotients.in_full(two), {Symbol("n", h.dtype, 1, 100): 27}) == 5
+    assert quotients.between(two, Symbol("m", h.dtype, 1, 100)) is None
