@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complete(words)
     try:
         code = _answer(verb, words[1:])
-        code = _written(code)
+        sys.stdout.flush()  # so that a write error is reported like any other
     except BrokenPipeError:  # `autotensor models | head -1`: the reader has ended
         code = ERROR
     except Exception as error:  # the edge of the program
@@ -59,17 +59,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         code = _fail("interrupted.", INTERRUPTED)
     _drop_what_is_not_taken()
-    return code
-
-
-def _written(code: int) -> int:
-    """Writes what is still to be written to standard output."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:  # such as a full disk
-        return _fail(f"standard output: {error.strerror}.", ERROR)
     return code
 
 

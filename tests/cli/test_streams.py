@@ -51,7 +51,7 @@ def test_closed_streams(words, closed, tmp_path):
 @pytest.mark.parametrize("words", ["models", "--help", "--version"])
 def test_output_that_is_full_is_one_sentence(words, tmp_path):
     ran = shell(f"autotensor {words} >/dev/full", tmp_path)
-    assert (ran.returncode, ran.stderr) == (1, "autotensor: standard output: No space left on device.\n")
+    assert (ran.returncode, ran.stderr) == (1, "autotensor: No space left on device.\n")
 
 
 @pytest.mark.parametrize("words", ["models", "--help"])

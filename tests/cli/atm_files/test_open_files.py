@@ -223,7 +223,7 @@ def test_counted_numbers_give_the_only_open_extent():
 
 
 @pytest.mark.parametrize(
-    ("names", "message"), [("", "'' has an empty name."), ("a b", "'a b' has spaces; commas part names.")]
+    ("names", "message"), [("", "'' has an empty name."), ("a b", "'a b' has spaces; write commas between")]
 )
 def test_a_list_of_processors_that_is_none(names, message):
     said = cli("compile", "mlp", "--for", names)
