@@ -24,8 +24,15 @@ from autotensor.runtime.open_artifact import Function, open_artifact
 from autotensor.search.events import Listener
 from autotensor.search.options import TuneOptions
 
+_ELSEWHERE = {  # arguments of other systems and of the command → the advice for this function
+    "n_trials": "Write trials=N.",
+    "target_host": "Leave it out.",
+    "numerics": 'It is a part of the target: target="llvm -numerics=bf16".',
+    "threads": 'It is a part of the target: target="llvm -threads=1".',
+}
 
-@takes_its_names("at.compile_model", {"n_trials": "Write trials=N.", "target_host": "Leave it out."})
+
+@takes_its_names("at.compile_model", _ELSEWHERE)
 def compile_model(
     model: Graph | GraphFamily | OpenGraph | GraphNode | Sequence[GraphNode],
     trials: int = 0,

@@ -163,6 +163,7 @@ S = te.compute((1,), lambda i: te.sum(A[K], axis=K), name="S")
         (lambda: at.tune([A, B], num_measure_trials=8), "'num_measure_trials'. Write trials=N."),
         (lambda: at.build([A, B], target_host="llvm"), "'target_host'. Leave it out: the target is one text"),
         (lambda: at.lower(te.create_schedule(B), [A, B], binds={}), "at.lower takes no argument 'binds'."),
+        (lambda: at.compile_model(A, numerics="bf16"), 'target="llvm -numerics=bf16"'),
         (lambda: te.compute((4,), lambda i: A[i], varargs_names=["x"]), "'varargs_names'. Leave it out"),
         (lambda: at.compile_model(at.input((4,)), trial=3), "no argument 'trial'. Did you mean 'trials'"),
         (lambda: at.build([A, B], runtime="cpp"), "no argument 'runtime'. Leave it out: f.save writes"),

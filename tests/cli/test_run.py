@@ -28,7 +28,7 @@ def test_compile_then_run_says_that_weights_are_random(tmp_path):
     for words in (["run", "mlp.atm"], ["run", "mlp"]):
         said = cli(*words)
         assert said.out.startswith("The weights are random, so the answers mean nothing")
-        assert len(said.out.splitlines()) == 2 + 5
+        assert len(said.out.splitlines()) == 3 + 5
     assert at.load("mlp.atm").artifact.meta["weights"] == "random"
 
 
@@ -135,6 +135,19 @@ def test_rows_without_a_largest_number_are_no_classes():
         assert (said.code, said.err) == (0, "")
         least = "0" if value == "inf" else "nan"
         assert said.out == f"y: float32[1, 3], from {least} to {value}, mean {value}\n"
+
+
+def test_results_that_are_shares_already_are_printed_as_they_are():
+    x = at.input((1, 3), name="x")
+    at.compile_model(at.Graph((x,), (x * 1.0,), "same", ("y",)), db=":memory:").save("same.atm")
+    said = cli("run", "same.atm", "--input", "x=0.1,0.7,0.2").out
+    assert "softmax" not in said
+    assert " 70.00 %  class 1" in said
+    said = cli("run", "same.atm", "--input", "x=-1,0,2").out
+    assert said.splitlines()[:2] == [
+        "y: float32[1, 3], from -1 to 2, mean 0.3333",
+        "As a classifier's scores (softmax):",
+    ]
 
 
 def test_files_that_hold_too_little_are_refused():

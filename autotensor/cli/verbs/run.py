@@ -157,16 +157,23 @@ def _is_scores(answer: Array) -> bool:
 
 
 def best_classes(row: Array) -> list[dict[str, Any]]:
-    """The most likely classes of one row of logits, by softmax."""
+    """The most likely classes of one row of scores, by softmax unless the scores are shares already."""
     import numpy as np
 
     from autotensor.cli.images import class_name
 
     scores = row.astype(np.float64)
-    shares = np.exp(scores - scores.max())
-    shares /= shares.sum()
+    shares = scores
+    if not _are_shares(scores):
+        shares = np.exp(scores - scores.max())
+        shares /= shares.sum()
     order = np.argsort(-scores, kind="stable")[:TOP]
     return [{"class": int(n), "name": class_name(int(n), len(row)), "share": float(shares[n])} for n in order]
+
+
+def _are_shares(scores: Array) -> bool:
+    """Whether a row is the result of a softmax."""
+    return bool(scores.min() >= 0 and abs(scores.sum() - 1) < 1e-3)
 
 
 def _json(name: str, answer: Array, is_classifier: bool) -> dict[str, Any]:
@@ -178,12 +185,14 @@ def _json(name: str, answer: Array, is_classifier: bool) -> dict[str, Any]:
 
 def _lines(name: str, answer: Array, is_classifier: bool) -> list[str]:
     kind = f"{name}: {answer.dtype}[{', '.join(map(str, answer.shape))}]"
+    if answer.size == 0:
+        return [kind]
+    low, high, mean = (float(x) for x in (answer.min(), answer.max(), answer.mean()))
+    lines = [f"{kind}, from {low:.4g} to {high:.4g}, mean {mean:.4g}"]
     if not is_classifier:
-        if answer.size == 0:
-            return [kind]
-        low, high, mean = (float(x) for x in (answer.min(), answer.max(), answer.mean()))
-        return [f"{kind}, from {low:.4g} to {high:.4g}, mean {mean:.4g}"]
-    lines = [kind]
+        return lines
+    if not all(map(_are_shares, answer)):
+        lines.append("As a classifier's scores (softmax):")
     for n, row in enumerate(answer):
         if len(answer) > 1:
             lines.append(f"row {n}")
