@@ -36,15 +36,16 @@ def worker(
     """Measure for a fleet until stopped. The worker determines the class of its machine itself."""
     from autotensor.base.errors import InputError
     from autotensor.search.fleet.addresses import checked_address
-    from autotensor.search.fleet.dask_engine import require_dask
+    from autotensor.search.fleet.dask_engine import DaskEngine
     from autotensor.search.fleet.engine import own_tag
     from autotensor.search.fleet.machine_class import EXCLUSIVE, class_here
     from autotensor.search.fleet.on_worker import THREADS, check_equal_kernels
 
     address = checked_address(scheduler)
-    require_dask()  # before its kernels are raced
+    DaskEngine(address).close()  # a scheduler answers; dask's own error for none is long
     mine, called = class_here(threads), name or f"{platform.node() or 'host'}-{os.getpid()}"
     if check:
+        tell(f"Equal kernels are raced for {CHECK_S:.0f} s and more, to see whether this machine is quiet.")
         pairs, claimed, told = check_equal_kernels(mine.target, CHECK_S)
         if claimed > MOST_CLAIMED * pairs:
             raise InputError(

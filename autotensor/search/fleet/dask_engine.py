@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CONNECT_S = 10.0
 
 
-def require_dask() -> None:
+def _require_dask() -> None:
     """Raises InputError when dask.distributed is not installed."""
     if find_spec("distributed") is None:
         raise InputError("a fleet needs dask.distributed.", fix="pip install 'autotensor[cluster]'.")
@@ -38,7 +38,7 @@ class DaskEngine:
         """Raises InputError for a scheduler without certificates on another machine, and if certificates or
         dask are missing. Raises MeasureError if no scheduler answers."""
         checked = checked_address(address)
-        require_dask()
+        _require_dask()
         from distributed import Client
         from distributed.security import Security
 
