@@ -66,6 +66,11 @@ def check_log(db: Log) -> None:
         )
 
 
+def log_file(db: str | None) -> Path | None:
+    """The file that holds a log, None for a log on a server or in memory. db: as for `open_log`."""
+    return _file_of(default_log() if db is None else db)
+
+
 def _file_of(place: str) -> Path | None:
     """The file that holds a log; None for a log on a server or in memory."""
     path = place.removeprefix("sqlite:///")

@@ -5,7 +5,6 @@ Loading a file imports neither graphs nor models. Naming a model does.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from autotensor.cli.model_files.onnx_parts import InParts
 from autotensor.cli.model_files.torch_files import exported_graph, is_exported
 from autotensor.cli.options import Log, Machine, Source, warn_of_threads
 from autotensor.cli.output import tell
+from autotensor.cli.output_files import check_place
 from autotensor.runtime.extents import OpenShapes
 from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import OPEN_SHAPES, ArgSpec, Artifact
@@ -192,21 +192,6 @@ def _range(open_shapes: Mapping[str, Any] | None) -> str:
 
 def _listed(args: Sequence[ArgSpec]) -> str:
     return ", ".join(map(str, args)) or "none"
-
-
-def check_place(path: Path) -> None:
-    """Raises InputError unless a file can be written at `path`; leaves nothing behind."""
-    if path.is_dir():
-        raise InputError(f"{path} is a directory.", fix="Name a file in it.")
-    if not path.parent.is_dir():
-        raise InputError(f"{path} cannot be written: there is no directory {path.parent}.")
-    try:
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise InputError(
-            f"{path} cannot be written: {error.strerror or error}.", fix="Choose a place that you may write."
-        ) from error
 
 
 @dataclass(frozen=True, slots=True)

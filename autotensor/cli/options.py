@@ -82,9 +82,23 @@ NoShipped = Annotated[
 ]
 Force = Annotated[
     bool,
-    typer.Option("--force", "-f", help="Replace an output file (--out) that holds something else."),
+    typer.Option("--force", "-f", help="Replace an output file that holds something else."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+
+
+def _one_form(ctx: typer.Context, value: bool) -> bool:
+    """Refuses --json with --csv before the verb does anything."""
+    if value and (ctx.params.get("json") or ctx.params.get("csv")):
+        raise typer.BadParameter("--json and --csv exclude each other; give one.")
+    return value
+
+
+AsJson = Annotated[
+    bool, typer.Option("--json", callback=_one_form, help="Print one JSON document on standard output.")
+]
+AsCsv = Annotated[
+    bool, typer.Option("--csv", callback=_one_form, help="Print comma-separated values on standard output.")
+]
 ModelName = Annotated[
     str,
     typer.Argument(

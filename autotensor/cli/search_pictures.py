@@ -11,8 +11,9 @@ from autotensor.api.models import plan_model
 from autotensor.base.errors import InputError
 from autotensor.base.target import Target
 from autotensor.cli.find import Found, find
-from autotensor.cli.inputs import build_graph, check_place
+from autotensor.cli.inputs import build_graph
 from autotensor.cli.output import put_json, say
+from autotensor.cli.output_files import PICTURE, check_output
 from autotensor.insight.plot import draw_model, draw_task
 from autotensor.insight.search_history import History, best_so_far, fall, history, rank_correlation
 from autotensor.models import MODELS
@@ -24,7 +25,7 @@ def plot(what: str, path: Path, target: Target, store: TrialStore, json: bool) -
     """Draws the search of a task or a model, and the predictions of its cost model."""
     if path.suffix.lower() != ".png":
         raise typer.BadParameter(f"{str(path)!r} is not the name of a PNG file.", param_hint="'--plot'")
-    check_place(path)
+    check_output(path, PICTURE, None)
     if what in MODELS:
         tasks = _histories(what, target, store)
         measured = [t for t in tasks if t.measured]

@@ -12,11 +12,12 @@ from autotensor.api.models import ModelPlan, plan_model
 from autotensor.api.verifying.report import KernelCheck, Report
 from autotensor.api.verifying.verify import check, refuse_devices
 from autotensor.base.errors import InputError
-from autotensor.cli.inputs import build_graph, check_compiled, check_place, compile_known, is_file
+from autotensor.cli.inputs import build_graph, check_compiled, compile_known, is_file
 from autotensor.cli.model_files.atm_calls import Call, calls_of
 from autotensor.cli.model_files.onnx_files import RunsInParts, is_onnx
 from autotensor.cli.options import Log, Machine, Source
 from autotensor.cli.output import say, table
+from autotensor.cli.output_files import check_place
 from autotensor.cli.values import call_arrays, parted
 from autotensor.runtime.files import artifact_file
 from autotensor.runtime.files.artifact import Artifact

@@ -11,13 +11,13 @@ version of this program compiles the file to the same code, byte for byte.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from autotensor.base.errors import InputError, ScheduleError
 from autotensor.base.target import Target
 from autotensor.graph.partition import KernelTask
+from autotensor.runtime.files.atomic_write import replacing
 from autotensor.schedule.trace import Trace
 
 FORMAT = 1
@@ -31,10 +31,9 @@ def write_lock(path: Path, tasks: Sequence[KernelTask], target: Target, traces: 
     )
     lines = ",\n".join(json.dumps(t) for t in found)
     text = f'{{"format": {FORMAT}, "target": {json.dumps(target.key())}, "tasks": [\n{lines}\n]}}'
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        scratch.write_text(text + "\n")
-        os.replace(scratch, path)
+        with replacing(path) as file:
+            file.write(f"{text}\n".encode())
     except OSError as error:
         raise InputError(f"the lock {path} cannot be written: {error.strerror}.") from error
 

@@ -48,6 +48,7 @@ OUTCOME = (
 )
 NEEDED = ("sketch", "decisions")
 PRIOR = "prior_s"
+COLUMNS = (*OUTCOME, PRIOR, *NAMES)
 # reasons why trials are left out
 UNREADABLE = "this version cannot read the computation or the target"
 NO_SKETCH = "no installed rule makes the sketch any more"
@@ -62,7 +63,7 @@ def feature_frame(store: TrialStore, where: Where, columns: Sequence[str] | None
     for name in OUTCOME:
         kind = TABLES["trials"].columns[name].kind
         kinds[name] = {"count": pa.int64(), "number": pa.float64(), "yes": pa.bool_()}.get(kind, pa.string())
-    names = [*OUTCOME, PRIOR, *NAMES] if columns is None else list(columns)
+    names = list(COLUMNS) if columns is None else list(columns)
     for asked, known in ((names, kinds), (where, TABLES["trials"].columns)):
         for name in asked:
             if name not in known:

@@ -244,6 +244,21 @@ def test_machines_equal_sql(log):
 
 
 def test_one_form_of_an_answer(log):
-    said = cli("db", "machines", "--json", "--csv")
-    assert said.code == 2
-    assert "exclude each other" in said.err
+    for words in (["--json", "--csv"], ["--csv", "--json"]):
+        said = cli("db", "machines", *words)
+        assert said.code == 2
+        assert "exclude each other" in said.err
+
+
+def test_wrong_usage_deletes_nothing(log):
+    before = cli("db", "list", "--json").out
+    said = cli("db", "prune", "--yes", "--keep", "1", "--csv", "--json")
+    assert (said.code, said.out) == (2, "")
+    assert cli("db", "list", "--json").out == before
+
+
+def test_schedules_are_exported_from_no_log_if_one_is_missing(log, tmp_path):
+    said = cli("db", "export-tuned", log, tmp_path / "none.db", "--to", tmp_path / "tuned")
+    assert said.code == 1
+    assert "none.db" in said.err
+    assert not (tmp_path / "tuned").exists()

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from small_log import WRONG, Task, a_task, begin, everything, write_everything
+from whole_logs import written_log
 
 from tuning_db import Calibration, Machine, SessionKind, Status, StoreError, TrialStore, connect
-from tuning_db.exchange.transfer import export_jsonl, import_jsonl, merge
+from tuning_db.exchange.transfer import import_jsonl, merge
 
 
 @pytest.fixture
@@ -349,14 +350,14 @@ class TestStoreContract:
 
     def test_export_and_import_are_inverse(self, store: TrialStore, task: Task, tmp_path: Path) -> None:
         write_everything(store, task)
-        assert export_jsonl(store, tmp_path / "log.jsonl") == 4
+        assert written_log(store, tmp_path / "log.jsonl") == 4
         with connect(":memory:") as other:
             assert import_jsonl(other, tmp_path / "log.jsonl").new == 4
             assert everything(other) == everything(store)
             again = import_jsonl(other, tmp_path / "log.jsonl")
             assert (again.new, again.known) == (0, 4)
             assert everything(other) == everything(store)
-            assert export_jsonl(other, tmp_path / "again.jsonl") == 4
+            assert written_log(other, tmp_path / "again.jsonl") == 4
         assert (tmp_path / "again.jsonl").read_text() == (tmp_path / "log.jsonl").read_text()
 
     def test_a_merged_log_is_the_log(self, store: TrialStore, task: Task) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection
+from whole_logs import written_log
 
 from tuning_db import (
     Code,
@@ -30,7 +31,7 @@ from tuning_db import (
     connect,
 )
 from tuning_db.answers import By
-from tuning_db.exchange.transfer import export_jsonl, import_jsonl, merge
+from tuning_db.exchange.transfer import import_jsonl, merge
 from tuning_db.records import RACES
 from tuning_db.upkeep import pruning
 
@@ -197,7 +198,7 @@ def test_a_merge_does_not_bring_back_what_went(store: TrialStore, tmp_path: Path
         assert merge(store, other).new == 0  # its rows were read before
         assert store.trials() == left
         exported = tmp_path / "all.jsonl"
-        export_jsonl(other, exported)
+        written_log(other, exported)
         assert import_jsonl(store, exported).new == gone  # a file knows of no such thing
 
 

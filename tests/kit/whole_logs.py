@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from tuning_db import (
@@ -29,12 +30,19 @@ from tuning_db import (
     TrialStore,
     Verification,
 )
+from tuning_db.exchange.transfer import export_jsonl
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 SKETCH = '{"version":1,"steps":[["Split","i",[{"hole":"tile","index":0}]]]}'
 WORKLOADS, TARGETS, MACHINES, ENVIRONMENTS = 4, 2, 3, 3
 
 Open = Callable[[str], TrialStore]  # an empty log: "file", "memory" or "server"
+
+
+def written_log(store: TrialStore, path: Path) -> int:
+    """Exports a log to a file of JSON lines. Returns the number of trials."""
+    with path.open("wb") as file:
+        return export_jsonl(store, file)
 
 
 def write(store: TrialStore, seed: int, sessions: int = 4, trials: int = 8) -> None:

@@ -71,8 +71,9 @@ def test_a_wrong_name_is_one_sentence(store: TrialStore) -> None:
 @pytest.mark.parametrize("format", ["csv", "parquet"])
 def test_a_table_is_a_file(store: TrialStore, tmp_path: Path, format: str) -> None:
     path = tmp_path / f"trials.{format}"
-    assert export_frame(frame(store, "trials"), str(path), format) == 40
-    assert not list(tmp_path.glob("*.part"))
+    with path.open("wb") as file:
+        assert export_frame(frame(store, "trials"), file, format) == 40
+        assert not file.closed
     if format == "parquet":
         import pyarrow.parquet as parquet
 
@@ -85,8 +86,6 @@ def test_a_table_is_a_file(store: TrialStore, tmp_path: Path, format: str) -> No
         rows = list(csv.DictReader(path.read_text().splitlines()))
         assert [row["trace_hash"] for row in rows] == [t.trace_hash for t in store.trials()]
         assert json.loads(rows[1]["samples_s"]) == [s.seconds for s in store.trials()[1].samples]
-    with pytest.raises(StoreError, match="cannot write"):
-        export_frame(frame(store, "trials"), str(tmp_path / "none" / "x"), format)
 
 
 def test_the_handle_reads_and_does_not_write(log: Path) -> None:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tuning_db.errors import StoreError
 
@@ -278,38 +278,26 @@ def _array(values: Sequence[Any], kind: str, type_: pa.DataType) -> pa.Array:
             return pa.array(values, type_)
 
 
-def export_frame(found: Frame, path: str, format: str) -> int:
-    """Writes a frame to a "csv" or "parquet" file. Returns the number of rows. Lists become JSON in CSV.
-
-    The file gets its name only when it is complete. Raises StoreError if it cannot be written.
-    """
-    import os
-
-    part, rows = f"{path}.part", 0
-    try:
-        with _writer(found, part, format) as writer:
-            for batch in found.batches():
-                writer.write_batch(_flat(batch) if format == "csv" else batch)
-                rows += batch.num_rows
-        os.replace(part, path)
-    except OSError as error:
-        if os.path.exists(part):
-            os.unlink(part)
-        raise StoreError(
-            f"cannot write '{path}': {error.strerror or error}.", "Check space and permissions."
-        ) from error
+def export_frame(found: Frame, file: BinaryIO, format: str) -> int:
+    """Writes a frame to an open file, as "csv" or "parquet". Returns the number of rows. Lists become JSON in
+    CSV. Raises OSError."""
+    rows = 0
+    with _writer(found, file, format) as writer:
+        for batch in found.batches():
+            writer.write_batch(_flat(batch) if format == "csv" else batch)
+            rows += batch.num_rows
     return rows
 
 
-def _writer(found: Frame, path: str, format: str) -> Any:
+def _writer(found: Frame, file: BinaryIO, format: str) -> Any:
     import_pyarrow()
     if format == "parquet":
         import pyarrow.parquet as parquet
 
-        return parquet.ParquetWriter(path, found.schema, compression="zstd")
+        return parquet.ParquetWriter(file, found.schema, compression="zstd")
     import pyarrow.csv as csv
 
-    return csv.CSVWriter(path, _flat_schema(found.schema))
+    return csv.CSVWriter(file, _flat_schema(found.schema))
 
 
 def _flat_schema(schema: pa.Schema) -> pa.Schema:

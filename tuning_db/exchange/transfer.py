@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tuning_db.contract import TrialStore
 from tuning_db.errors import StoreError
@@ -47,6 +47,7 @@ from tuning_db.values import Json, canonical_json
 
 FORMAT = "autotensor tuning log"
 VERSION = 2
+BEGINNING = f'{{"format":"{FORMAT}"'.encode()  # the first bytes of an exported log
 BATCH = 500  # trials in one transaction
 
 Record = (
@@ -80,27 +81,19 @@ class Transferred:
     known: int
 
 
-def export_jsonl(store: TrialStore, path: str | os.PathLike[str], workload_key: str | None = None) -> int:
-    """Write a log (or the trials of one workload) to a file of JSON lines. Returns the number of trials.
-
-    The file gets its name only when it is complete.
-    """
-    target = Path(path)
-    part = target.with_name(target.name + ".part")
+def export_jsonl(store: TrialStore, file: BinaryIO, workload_key: str | None = None) -> int:
+    """Write a log (or the trials of one workload) to an open file, as JSON lines. Returns the number of
+    trials. Raises OSError."""
     trials = 0
-    try:
-        with part.open("w", encoding="utf-8", newline="\n") as stream:
-            stream.write(canonical_json({"format": FORMAT, "version": VERSION}) + "\n")
-            for record in _records(store, workload_key):
-                stream.write(canonical_json(to_json(record)) + "\n")
-                trials += isinstance(record, TrialRecord)
-        os.replace(part, target)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise StoreError(
-            f"cannot write '{target}': {error.strerror}.", "Check space and permissions."
-        ) from error
+    file.write(_line({"format": FORMAT, "version": VERSION}))
+    for record in _records(store, workload_key):
+        file.write(_line(to_json(record)))
+        trials += isinstance(record, TrialRecord)
     return trials
+
+
+def _line(document: Any) -> bytes:
+    return f"{canonical_json(document)}\n".encode()
 
 
 def import_jsonl(store: TrialStore, path: str | os.PathLike[str]) -> Transferred:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from autotensor.cli.output import put_json, table
 
@@ -15,8 +13,6 @@ VERSION = 1  # version of the JSON; it grows when a column changes its meaning o
 
 Row = Mapping[str, Any]
 SHORT = 12  # characters of a hash that people read
-
-AsCsv = Annotated[bool, typer.Option("--csv", help="Print comma-separated values on standard output.")]
 
 
 def put_answer(
@@ -30,8 +26,6 @@ def put_answer(
 
     shown: columns of the text table, each computed from a row; if None, the rows are shown unchanged.
     """
-    if json and as_csv:
-        raise typer.BadParameter("--json and --csv exclude each other; give one.")
     if json:
         put_json({"version": VERSION, "rows": [dict(zip(heads, row, strict=True)) for row in rows]})
     elif as_csv:

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from autotensor.cli.find import find
-from autotensor.cli.options import AsJson, Db, example, new_app
-from autotensor.cli.questions.answers import AsCsv, minute, put_answer, short, whole
+from autotensor.cli.options import AsCsv, AsJson, Db, example, new_app
+from autotensor.cli.questions.answers import minute, put_answer, short, whole
 from autotensor.cli.questions.reading import reading
 from autotensor.insight.units import micros
 from tuning_db.answers import By

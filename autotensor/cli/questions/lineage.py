@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from autotensor.cli.find import no_trial
-from autotensor.cli.options import AsJson, Db, example, new_app
-from autotensor.cli.questions.answers import AsCsv, put_answer
+from autotensor.cli.options import AsCsv, AsJson, Db, example, new_app
+from autotensor.cli.questions.answers import put_answer
 from autotensor.cli.questions.reading import reading
 
 app = new_app()

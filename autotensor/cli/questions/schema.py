@@ -8,9 +8,9 @@ import typer
 
 from autotensor.base.errors import InputError
 from autotensor.base.registry import suggest
-from autotensor.cli.options import AsJson, example, new_app
+from autotensor.cli.options import AsCsv, AsJson, example, new_app
 from autotensor.cli.output import say
-from autotensor.cli.questions.answers import AsCsv, put_answer
+from autotensor.cli.questions.answers import put_answer
 
 app = new_app()
 

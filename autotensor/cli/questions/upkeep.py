@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from autotensor.base.counted import counted
-from autotensor.cli.options import AsJson, Db, example, new_app
+from autotensor.cli.options import AsCsv, AsJson, Db, example, new_app
 from autotensor.cli.output import put_json, say, tell
-from autotensor.cli.questions.answers import AsCsv, put_answer, short, whole
+from autotensor.cli.questions.answers import put_answer, short, whole
 from autotensor.cli.questions.reading import reading
 from autotensor.insight.units import size
 

@@ -11,6 +11,7 @@ import typer
 from autotensor.cli.options import (
     AsJson,
     FixedSource,
+    Force,
     Log,
     Machine,
     ModelOrFile,
@@ -56,6 +57,7 @@ def bench(
             metavar="FILE.json", help="Write a timeline of kernels and threads, for ui.perfetto.dev."
         ),
     ] = None,
+    force: Force = False,
     json: AsJson = False,
 ) -> None:
     """Time inferences of random input on an otherwise idle machine, then each kernel within the model.
@@ -66,13 +68,14 @@ def bench(
     """
     from autotensor.base.deadline import NEVER
     from autotensor.base.errors import InputError
-    from autotensor.cli.inputs import check_place, is_file, open_module, sample_arrays
+    from autotensor.cli.inputs import is_file, open_module, sample_arrays
     from autotensor.cli.model_files.atm_calls import Call, calls_of
     from autotensor.cli.model_files.onnx_parts import InParts
+    from autotensor.cli.output_files import TIMELINE, check_output, files_of_log
     from autotensor.runtime.timing_lock import timing_by
 
     if trace is not None:
-        check_place(trace)
+        check_output(trace, TIMELINE, force, {"the model": model, **files_of_log(log.db)})
     module = open_module(model, source, machine, log)
     if isinstance(module, InParts):
         if trace is not None:

@@ -11,10 +11,10 @@ import typer
 
 from autotensor.base.counted import counted
 from autotensor.base.errors import InputError
-from autotensor.cli.options import AsJson, Db, TargetText, Threads, example, new_app, target_of
+from autotensor.cli.options import AsCsv, AsJson, Db, Force, TargetText, Threads, example, new_app, target_of
 from autotensor.cli.output import IN_USE, put_json, say, table
 from autotensor.cli.questions import comparing, history, lineage, runs, schema, sql, upkeep
-from autotensor.cli.questions.answers import AsCsv, put_answer
+from autotensor.cli.questions.answers import put_answer
 from autotensor.cli.questions.reading import reading
 from autotensor.insight.units import gflops, micros
 
@@ -194,26 +194,34 @@ def export(
         typer.Option("--table", metavar="NAME", help="With csv and parquet: trials, features, sessions, …"),
     ] = "trials",
     db: Db = None,
+    force: Force = False,
     json: AsJson = False,
 ) -> None:
     """Write a log to a file.
 
-    jsonl holds everything, and `db import` reads it. csv and parquet hold one table, for data frames.
+    jsonl holds everything, and `db import` reads it. csv and parquet hold one table, for data frames. An
+    earlier export is replaced, another file only with --force, the log itself never.
     """
+    from autotensor.cli.output_files import check_output, files_of_log
+    from autotensor.cli.questions.exports import kind_of
+    from autotensor.runtime.files.atomic_write import replacing
+
     ending = file.suffix.removeprefix(".").lower()
     chosen = format or (Format(ending) if ending in list(Format) else Format.JSONL)
+    check_output(file, kind_of(chosen.value), force, files_of_log(db))
     if chosen is Format.JSONL:
         from tuning_db.exchange.transfer import export_jsonl
 
-        with reading(db) as store:
-            rows, left_out = export_jsonl(store, file), Counter[str]()
+        with reading(db) as store, replacing(file) as out:
+            rows, left_out = export_jsonl(store, out), Counter[str]()
     else:
         from autotensor.api.log_handle import log
         from tuning_db.exchange.frames import export_frame
 
         with reading(db), log(db) as handle:
             found = handle.frame(table_)
-            rows, left_out = export_frame(found, str(file), chosen.value), found.left_out
+            with replacing(file) as out:
+                rows, left_out = export_frame(found, out, chosen.value), found.left_out
     what = "trials" if chosen is Format.JSONL or table_ == "trials" else "rows"
     if json:
         put_json({"file": str(file), what: rows, "left_out": left_out})
@@ -316,6 +324,9 @@ def export_tuned(
     """
     from autotensor.api import shipping
 
+    for log in logs or [None]:  # type: ignore[list-item]
+        with reading(log):
+            pass  # raises for a log that is missing, before anything is written
     done: list[shipping.Exported] = []
     models: list[Path] = []
     for log in logs or [None]:  # type: ignore[list-item]  # None is the user's own

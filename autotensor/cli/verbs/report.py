@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from autotensor.cli.options import AsJson, Db, example, new_app
+from autotensor.cli.options import AsJson, Db, Force, example, new_app
 
 app = new_app()
 
@@ -32,6 +32,7 @@ def report(
         Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page, complete in one file.")
     ] = Path("report.html"),
     db: Db = None,
+    force: Force = False,
     json: AsJson = False,
 ) -> None:
     """Write a run as one HTML page: times before and after, convergence, failures, why the winners win.
@@ -39,13 +40,13 @@ def report(
     Two runs are shown side by side. --json prints the figures of the page instead, and writes no file.
     """
     from autotensor.api.log_handle import log
-    from autotensor.cli.inputs import check_place
     from autotensor.cli.output import paragraph, put_json, say
+    from autotensor.cli.output_files import PAGE, check_output, files_of_log
     from autotensor.insight.report.figures import document
     from autotensor.insight.units import size
 
     if not json:
-        check_place(out)
+        check_output(out, PAGE, force, files_of_log(db))
     with log(db) as handle:
         found = handle.report(run, other)
     if json:

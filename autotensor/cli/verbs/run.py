@@ -11,6 +11,7 @@ import typer
 from autotensor.base.errors import InputError
 from autotensor.cli.options import (
     AsJson,
+    Force,
     Inputs,
     Log,
     Machine,
@@ -62,6 +63,7 @@ def run(
     ] = False,
     machine: Machine,
     log: Log,
+    force: Force = False,
     json: AsJson = False,
 ) -> None:
     """Run a model once, and print the five best classes if it is a classifier.
@@ -70,7 +72,6 @@ def run(
     the log and defaults for the rest.
     """
     from autotensor.cli.inputs import (
-        check_place,
         facts,
         is_file,
         open_module,
@@ -79,12 +80,14 @@ def run(
     )
     from autotensor.cli.model_files.atm_calls import only_call, takes
     from autotensor.cli.model_files.onnx_parts import InParts
+    from autotensor.cli.output_files import ARRAYS, check_output, files_of_log
     from autotensor.cli.values import call_arrays, parted
 
     if output is not None:
-        if output.suffix not in (".npy", ".npz"):
+        if output.suffix not in ARRAYS:
             raise InputError(f"output {str(output)!r} has an unknown ending.", fix="Known: .npy, .npz.")
-        check_place(output)
+        own = {"the model": model, **files_of_log(log.db)}
+        check_output(output, ARRAYS[output.suffix], force, own)
     parted(input or ())  # before anything is compiled
     module = open_module(model, source, machine, log, instant)
     if isinstance(module, InParts):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
@@ -14,6 +13,7 @@ from autotensor.base.errors import InputError
 from autotensor.insight.report.figures import Figures
 from autotensor.insight.report.findings import Finding, findings, seconds_text
 from autotensor.insight.report.page import Pair, page
+from autotensor.runtime.files.atomic_write import replacing
 
 FRAME_HEIGHT = 900  # pixels, in a notebook
 
@@ -42,10 +42,9 @@ class Report:
         The file appears under its name when it is complete.
         """
         text = self.html().encode()
-        part = Path(f"{path}.part")
         try:
-            part.write_bytes(text)
-            os.replace(part, path)
+            with replacing(Path(path)) as file:
+                file.write(text)
         except OSError as e:
             raise InputError(f"{path} cannot be written: {e.strerror}.", fix="Choose another place.") from e
         return len(text)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
+import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,14 +19,49 @@ def replacing(path: Path, mode: int = 0o666, lasting: bool = True) -> Iterator[B
 
     temp file next to `path` ──▶ flush, fsync ──▶ rename ──▶ fsync of the directory
 
-    `mode` is subject to the umask. If the block raises, `path` is unchanged and the temporary file is
-    removed. lasting: whether to run the two fsyncs, which take some 10 ms. After them, the file survives a
-    power cut. Without them, a power cut may leave other contents in the file, so this is for files whose
-    readers check a hash. An OSError names `path`.
+    A symbolic link stays: the file to which it leads is replaced. A file that is replaced hands on its mode,
+    and its owner where this process may give files away. `mode` is subject to the umask and is for new files;
+    if it gives others no rights, a replaced file keeps none for them either. A device or a FIFO is not
+    replaced: it gets the contents when they are complete.
+
+    If the block raises, `path` is unchanged and the temporary file is removed. lasting: whether to run the
+    two fsyncs, which take some 10 ms. After them, the file survives a power cut. Without them, a power cut
+    may leave other contents in the file, so this is for files whose readers check a hash. An OSError names
+    `path`.
     """
-    temporary = path.with_name(f".{path.name[:80]}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    with naming(path):
+        old = _replaced_file(path)
+        place = Path(os.path.realpath(path)) if path.is_symlink() else path
+    if old is not None and is_stream(old):
+        with naming(path):
+            yield from _passed_on(path)
+        return
+    temporary = place.with_name(f".{place.name[:80]}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     with naming(path, temporary):
-        yield from _replaced(path, temporary, mode, lasting)
+        yield from _replaced(place, temporary, mode, old, lasting)
+
+
+def _replaced_file(path: Path) -> os.stat_result | None:
+    """The status of the file behind `path` and its links; None if there is none. Raises OSError for links
+    in a circle."""
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+def is_stream(found: os.stat_result) -> bool:
+    """Whether this is a device, a FIFO or a socket: what is written there is passed on, not kept."""
+    return not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode)
+
+
+def _passed_on(path: Path) -> Iterator[BinaryIO]:
+    """A file whose contents go to a device or FIFO. It can be sought, as formats with a directory need."""
+    with tempfile.TemporaryFile() as file:
+        yield file
+        file.seek(0)
+        with open(path, "wb") as out:
+            shutil.copyfileobj(file, out)
 
 
 @contextmanager
@@ -38,10 +76,14 @@ def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
         raise
 
 
-def _replaced(path: Path, temporary: Path, mode: int, lasting: bool) -> Iterator[BinaryIO]:
+def _replaced(
+    path: Path, temporary: Path, mode: int, old: os.stat_result | None, lasting: bool
+) -> Iterator[BinaryIO]:
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), mode)
     try:
         with os.fdopen(descriptor, "w+b") as file:
+            if old is not None:
+                _hand_on(old, temporary, mode)
             yield file
             if lasting:
                 file.flush()
@@ -53,6 +95,17 @@ def _replaced(path: Path, temporary: Path, mode: int, lasting: bool) -> Iterator
         raise
     if lasting:
         _sync_directory(path.parent)
+
+
+def _hand_on(old: os.stat_result, new: Path, mode: int) -> None:
+    """Gives a new file the owner and the mode of an old one, as far as this process may."""
+    others = stat.S_IRWXG | stat.S_IRWXO
+    now = new.stat()
+    if hasattr(os, "chown") and (now.st_uid, now.st_gid) != (old.st_uid, old.st_gid):
+        with suppress(PermissionError):
+            os.chown(new, old.st_uid, old.st_gid)
+    with suppress(PermissionError):  # a file system without modes
+        os.chmod(new, stat.S_IMODE(old.st_mode) & (stat.S_IRWXU | (others if mode & others else 0)))
 
 
 def _sync_directory(path: Path) -> None:
