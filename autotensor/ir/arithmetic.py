@@ -2,7 +2,8 @@
 
     i + 1,  A[i] * 2,  j < n        ──▶     Binary, Compare, … over operands of one type
 
-`==` is special: see `Equality`. The nodes that the operators build are in `expr.py`.
+`==` is special: see `Equality`. `**` with a small constant exponent makes products: see `constant_power`. The
+nodes that the operators build are in `expr.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextvars import ContextVar
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from autotensor.base.dtype import DType, dtype_of
+from autotensor.base.dtype import DType, dtype_of, float32
 from autotensor.base.errors import TensorError
 
 if TYPE_CHECKING:
@@ -187,6 +188,45 @@ class Equality(Arithmetic):
 
     def expr(self) -> Expr:
         return ir.compare(self.op, self.a, self.b)
+
+
+def constant_power(x: Expr, n: float) -> Expr | None:
+    """x**n without the function `pow`, of the type of x; None if `pow` has to compute it.
+
+    For floats, n is -3, -2, -1, 1, 2, 3, 4 or ±0.5, and for integers 1, 2, 3 or 4. (x**0 keeps reading x.)
+    The results are those of C99's `pow`, also for zeros, infinities and NaN, with an error of at most 2 units
+    in the last place (x**-4 could have 3).
+
+    >>> x = ir.Var("x", float32)
+    >>> str(constant_power(x, 3.0)), str(constant_power(x, -1.0)), constant_power(x, 5.0)
+    ('x * x * x', '1.0 / x', None)
+    """
+    t = x.dtype
+    if not t.is_float:
+        return _product(x, int(n)) if n in (1, 2, 3, 4) else None
+    if n == 1:
+        return x
+    wide = ir.cast(float32, x) if t.bits == 16 else x  # 16-bit floats are rounded once
+    if n in (2, 3, 4):
+        return ir.cast(t, _product(wide, int(n)))
+    if n in (-1, -2, -3):
+        return ir.cast(t, _reciprocal_power(wide, int(-n)))
+    if abs(n) == 0.5:
+        # pow(-inf, 0.5) is inf, pow(-0.0, 0.5) is 0.0: the sign of -inf changes, and -0.0 + 0.0 is 0.0
+        sign = ir.select(ir.compare(ir.Cmp.EQ, wide, float("-inf")), ir.const(-1.0, wide.dtype), 1.0)
+        return ir.cast(t, ir.call("sqrt" if n > 0 else "rsqrt", wide * sign + 0.0))
+    return None
+
+
+def _product(x: Expr, n: int) -> Expr:
+    square = x * x
+    return (x, square, square * x, square * square)[n - 1]
+
+
+def _reciprocal_power(x: Expr, n: int) -> Expr:
+    """x**-n. Reciprocals of x are multiplied: 1 / (x * x) would be 0 already where x * x is infinite."""
+    once = 1.0 / x
+    return (once, once * once, once / (x * x))[n - 1]
 
 
 from autotensor.ir import expr as ir  # noqa: E402  # operators build nodes, and nodes have these operators

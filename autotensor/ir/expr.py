@@ -17,7 +17,7 @@ import numpy as np
 from autotensor.base.dtype import DType, bool_, dtype_of, float32, int64, promote, uint64, wrap_int
 from autotensor.base.errors import TensorError
 from autotensor.base.functions import FUNCTIONS
-from autotensor.ir.arithmetic import Arithmetic, Equality, no_truth_value
+from autotensor.ir.arithmetic import Arithmetic, Equality, constant_power, no_truth_value
 from autotensor.ir.node import Node
 from autotensor.ir.ops import Cmp as Cmp
 from autotensor.ir.ops import Neg as Neg
@@ -405,7 +405,10 @@ def select(cond: Any, then: Any, otherwise: Any) -> Expr:
 
 
 def call(name: str, *args: Any) -> Expr:
-    """A function of `MATH`; integers become float32, except for `abs` and `pow` of two integers."""
+    """A function of `MATH`; integers become float32, except for `abs` and `pow` of two integers.
+
+    Powers with small constant exponents are products, quotients and roots: see `constant_power`.
+    """
     if name not in MATH:
         raise TensorError(f"function {name!r} is unknown.", fix=f"Known: {', '.join(MATH)}.")
     first = as_expr(args[0], args[1].dtype if len(args) > 1 and isinstance(args[1], Expr) else None)
@@ -416,6 +419,10 @@ def call(name: str, *args: Any) -> Expr:
     if not t.is_float and (name != "abs" and (name != "pow" or t.is_bool)):
         t = float32.with_lanes(t.lanes)
     cast_values = tuple(broadcast(cast(t, v), t.lanes) for v in values)
+    if name == "pow" and isinstance(cast_values[1], Const):
+        simple = constant_power(cast_values[0], cast_values[1].value)
+        if simple is not None:
+            return simple
     return Call(name, cast_values, bool_.with_lanes(t.lanes) if name in ("isnan", "isinf") else t)
 
 

@@ -401,8 +401,8 @@ class Printer:
         span = self.span(s.begin, s.extent)
         if s.kind is ForKind.THREAD:
             span += f', "{s.thread}"'
-        elif s.thread:
-            span += f', thread="{s.thread}"'
+        elif s.thread:  # of tensorize
+            span += f', instruction="{s.thread}"'
         return f"for {self.expr(s.var)} in {_LOOP[s.kind]}({span}):"
 
     def span(self, begin: Expr, extent: Expr) -> str:

@@ -90,4 +90,8 @@ def test_nothing_infinite_comes_from_the_side_that_is_not_taken() -> None:
 def test_powers_at_zero() -> None:
     assert slope_at(lambda x: te.pow(x, 2.0), 0.0) == [0.0]
     assert slope_at(lambda x: te.pow(x, 0.0), 0.0) == [0.0]
+    assert slope_at(lambda x: te.pow(x, 3.0), -2.0) == [12.0]
+    assert slope_at(lambda x: te.pow(x, -1.0), -2.0) == [-0.25]
+    assert slope_at(lambda x: te.pow(x, 0.5), 4.0) == [0.25]
+    assert slope_at(lambda x: te.pow(x, 0.5), 0.0) == [np.inf]
     assert slope_at(te.pow, -2.0, 2.0) == [-4.0, 0.0]  # the exponent of a negative base has no slope

@@ -97,6 +97,7 @@ COMPARED: dict[str, tuple[Callable[..., Any], Callable[[Any, Any], bool]]] = {
     "==": (lambda a, b: a.equal(b), operator.eq),
     "!=": (lambda a, b: ~a.equal(b), operator.ne),
 }
+POWERS = (-4.0, -3.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0)  # of floats: most are products
 EXACT: dict[str, Callable[..., Any]] = {
     "floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc, "abs": np.abs,
     "isnan": np.isnan, "isinf": np.isinf, "rounded": np.positive, "sqrt": np.sqrt,
@@ -143,7 +144,7 @@ def _of_type(t: str) -> Iterator[Operation]:
                 if n >= 0 or t.startswith("int"):
                     yield Operation(f"{name} {n}", (t,), *_shifted(make, fn, n))
         yield Operation("pow", (t, t), te.pow, equal(exact.integer_power))
-        for n in (0, 2, 3, 10):
+        for n in (0, 1, 2, 3, 4, 10):
             power = equal(lambda x, n=n: exact.integer_power(x, np.full_like(x, n)))
             yield Operation(f"pow {n}", (t,), lambda x, n=n: x**n, power)
         for n in (1, 3, 8, *((-1, -3) if t.startswith("int") else ())):
@@ -159,6 +160,12 @@ def _of_type(t: str) -> Iterator[Operation]:
         yield Operation(name, (t,), _called(name), within(name), name)
     for name in ("pow", "atan2"):
         yield Operation(name, (t, t), _called(name), within(name), name)
+    for n in POWERS:
+        yield Operation(f"pow {n}", (t,), lambda x, n=n: x**n, _near_power(n), "pow")
+
+
+def _near_power(n: float) -> Check:
+    return lambda got, operands, ulps: within("pow")(got, (*operands, np.full_like(operands[0], n)), ulps)
 
 
 def _called(name: str) -> Callable[..., Any]:

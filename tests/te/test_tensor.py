@@ -255,7 +255,7 @@ class TestFunctions:
     @pytest.mark.parametrize("name", MATH)
     def test_every_function_has_its_own(self, name: str) -> None:
         fn = getattr(te, name)
-        args = (A[0, 0], 2) if name in ("pow", "atan2", "fmod", "floordiv", "floormod") else (A[0, 0],)
+        args = (A[0, 0], 2.5) if name in ("pow", "atan2", "fmod", "floordiv", "floormod") else (A[0, 0],)
         e = fn(*args)
         assert isinstance(e, Call)
         assert e.name == name
@@ -267,6 +267,20 @@ class TestFunctions:
         assert te.exp(B[0, 0]).dtype == float32
         assert te.abs(B[0, 0]).dtype == dtype_of("int8")
         assert te.power(2, A[0, 0]).dtype == float32
+
+    def test_powers_with_small_constant_exponents_are_products_and_roots(self) -> None:
+        x = A[0, 0]
+        assert x**1 is x
+        assert str(x**0).startswith("pow(")  # a program that lists A still reads A
+        assert [str(x**n).replace(str(x), "x") for n in (2, 3.0, -1, -2, 5)] == [
+            "x * x", "x * x * x", "1.0 / x", "1.0 / x * (1.0 / x)", "pow(x, 5.0)",
+        ]  # fmt: skip
+        assert str(x**0.5).startswith("sqrt(")
+        assert str(x**-0.5).startswith("rsqrt(")
+        assert str(B[0, 0] ** 3) == str(B[0, 0] * B[0, 0] * B[0, 0])
+        half = te.placeholder((4,), "float16", name="H")[0]
+        assert (half**3).dtype == half.dtype
+        assert str(half**3).count("float32") > 0  # rounded once
 
     def test_index_arithmetic(self) -> None:
         i = te.reduce_axis(4).var

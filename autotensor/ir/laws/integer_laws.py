@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from autotensor.base.dtype import wrap_int
 from autotensor.ir.affine import Affine, fits, recombine, split_by, to_expr
+from autotensor.ir.arithmetic import constant_power
 from autotensor.ir.bounds import Interval
 from autotensor.ir.expr import Binary, Call, Cast, Const, Expr, Neg, Op, Select, Unary, cast, const
 from autotensor.ir.laws.types import integer, scalar_integer
@@ -249,21 +250,14 @@ def negation(e: Unary, s: Simplifier) -> Expr | None:
     return None
 
 
-# greatest exponent of a power that is written as a product: at most three multiplications
-LARGEST_EXPONENT = 4
-
-
 @rule(Call, when=scalar_integer)
 def powers(e: Call, s: Simplifier) -> Expr | None:
-    """x**3 = x*x*x (integers)."""
+    """x**3 = x*x*x (integers). te writes it so at once; here, exponents that became constants."""
     match e:
         case Call("pow", (Const(a), Const(b))):
             return const(integer_power(int(a), int(b), e.dtype), e.dtype)
-        case Call("pow", (x, Const(n))) if 0 <= n <= LARGEST_EXPONENT:
-            square = Binary(Op.MUL, x, x)
-            return (const(1, e.dtype), x, square, Binary(Op.MUL, square, x), Binary(Op.MUL, square, square))[
-                int(n)
-            ]
+        case Call("pow", (x, Const(n))):
+            return constant_power(x, n) if n else const(1, e.dtype)
     return None
 
 
