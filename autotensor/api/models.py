@@ -118,7 +118,7 @@ def _plan_family(family: GraphFamily, target: Target, facts: Mapping[str, Any]) 
         decided.append(is_one_nest(workload.dag, target))
         return decided[-1]
 
-    samples, graphs = sampled(family)
+    family, samples, graphs = sampled(family)
     first, *others = with_formulas(graphs)
     cuts = [_cut(first, target, decide, OPEN_PASSES)]
     cuts += [_cut(graph, target, _repeated(decided), OPEN_PASSES) for graph in others]

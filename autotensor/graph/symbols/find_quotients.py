@@ -17,6 +17,7 @@ from math import gcd
 import numpy as np
 
 from autotensor.graph.ir import Apply, Graph
+from autotensor.graph.symbols.general_forms import in_general_forms
 from autotensor.graph.symbols.graph_families import Choice, GraphFamily
 from autotensor.graph.symbols.quotients import Whole
 from autotensor.graph.symbols.samples import Column, Samples
@@ -32,14 +33,24 @@ MOST_SAMPLES = 24
 Form = tuple[int, int, int, int, int]  # by, plus, times, scale, shift
 
 
-def sampled(family: GraphFamily) -> tuple[Samples, list[Graph]]:
-    """Samples of a family that tell how its numbers follow the symbols, and the graphs at their choices."""
+def sampled(family: GraphFamily) -> tuple[GraphFamily, Samples, list[Graph]]:
+    """The family, samples that tell how its numbers follow the symbols, and the graphs at their choices.
+
+    The graphs have general operators in place of special ones if only some of them had the special ones.
+    """
+    general = in_general_forms(family)
     samples = Samples(family.symbols)
     graphs = [family.at(choice) for choice in samples.choices]
+    if side_by_side(graphs) is None:
+        family, graphs = general, [general.at(choice) for choice in samples.choices]
     if not needs_quotients(samples, graphs, [family.at(choice) for choice in samples.lesser]):
-        return samples, graphs
+        return family, samples, graphs
+    far = [family.at(choice) for choice in samples.far]
+    if side_by_side([*graphs, *far]) is None:
+        family = general
+        graphs, far = ([family.at(c) for c in choices] for choices in (samples.choices, samples.far))
     choices, near = (*samples.choices, *samples.far), graphs
-    graphs = [*near, *map(family.at, samples.far)]
+    graphs = [*near, *far]
     great = [n == 0 or not _has_small_axes(g, graphs[0]) for n, g in enumerate(graphs)]
     if sum(great) < len(near):
         great = [True] * len(graphs)
@@ -52,7 +63,21 @@ def sampled(family: GraphFamily) -> tuple[Samples, list[Graph]]:
         found, doubt = with_quotients(samples, graphs)
     great = [n == 0 or not _has_small_axes(g, graphs[0]) for n, g in enumerate(graphs)]
     fewer = found.at_some(great)
-    return (found, graphs) if fewer is None else (fewer, list(compress(graphs, great)))
+    if fewer is None:
+        return family, found, graphs
+    return family, fewer, list(compress(graphs, great))
+
+
+def certain_quotient(
+    samples: Samples, numbers: Column, of: Sequence[Symbol]
+) -> tuple[Samples, Extent | None]:
+    """The only quotient of these symbols that has these numbers, and the samples that know it."""
+    finder = _Finder(samples)
+    found = finder.quotient(numbers, of)
+    if found is None or finder.doubt is not None:
+        return samples, None
+    finder.keep(numbers, found)
+    return finder.samples, found
 
 
 def _has_small_axes(graph: Graph, greatest: Graph) -> bool:
@@ -93,7 +118,7 @@ class _Finder:
 
     def __init__(self, samples: Samples) -> None:
         self.samples = samples
-        self.known: dict[Column, Extent] = {}
+        self.known: dict[Column, Extent] = dict(samples.known)
         self.doubt: Choice | None = None
 
     def see(self, nodes: Alike) -> None:
@@ -126,22 +151,23 @@ class _Finder:
             for n, total in enumerate(sums, 1):
                 some = [e for e in extents[:n] if e is not None]
                 if len(some) == n and total not in self.known:
-                    self._keep(total, sum(some[1:], some[0]))
+                    self.keep(total, sum(some[1:], some[0]))
 
-    def _keep(self, column: Column, extent: Extent) -> None:
+    def keep(self, column: Column, extent: Extent) -> None:
+        """Remembers the expression of some numbers."""
         self.known[column] = extent
         self.samples = replace(self.samples, known=self.known)
 
     def _find(self, column: Column, parents: Sequence[Symbol]) -> None:
         found = self.samples.expression(column, parents, short=True)
         if found is None:
-            found = self._quotient(column, parents)
+            found = self.quotient(column, parents)
         if found is None:
             found = self.samples.expression(column, parents)
         if found is not None:
-            self._keep(column, found)
+            self.keep(column, found)
 
-    def _quotient(self, column: Column, parents: Sequence[Symbol]) -> Extent | None:
+    def quotient(self, column: Column, parents: Sequence[Symbol]) -> Extent | None:
         """The number as a quotient of the first symbol that fits. If it is not certain, there is a doubt."""
         known = [q.symbol for q in reversed(self.samples.quotients.all)]
         for parent in dict.fromkeys((*parents, *self.samples.symbols, *known)):
@@ -226,4 +252,4 @@ def _quotients(wanted: Sequence[int], values: Sequence[int]) -> Iterator[tuple[i
             return
 
 
-__all__ = ["needs_quotients", "with_quotients"]
+__all__ = ["certain_quotient", "needs_quotients", "sampled", "with_quotients"]

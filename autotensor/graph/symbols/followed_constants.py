@@ -215,6 +215,33 @@ def _held(array: Array) -> tuple[int, int] | None:
     return (before, last) if fits else None
 
 
+def _stretched(array: Array) -> tuple[int, int] | None:
+    if array.ndim != 1 or not _is_whole(array):
+        return None
+    count, places = int(array.max()) + 1, len(array)
+    fits = 0 < count <= places and np.array_equal(array, np.arange(places) * count // places)
+    return (count, places) if fits else None
+
+
+def _stretched_rounded(array: Array) -> tuple[int, int] | None:
+    if array.ndim != 1 or not _is_whole(array):
+        return None
+    count, places = int(array.max()) + 1, len(array)
+    if not 0 < count <= places:
+        return None
+    step = np.float32(count) / np.float32(places)
+    at = np.minimum(np.floor(np.arange(places, dtype=np.float32) * step), count - 1)
+    return (count, places) if np.array_equal(array, at) else None
+
+
+def _stretched_rounded_at(numbers: tuple[int, int], i: Any) -> Any:
+    # loads, because the quotient of two numbers is neither an extent nor one divided by an extent
+    count, places = (te.compute((1,), lambda _, n=n: const(n, int64), name="count") for n in numbers)
+    step = te.cast("float32", count[0]) / te.cast("float32", places[0])
+    at = te.cast("int64", te.floor(te.cast("float32", i) * step))
+    return te.minimum(at, count[0] - 1)
+
+
 def _band(array: Array) -> tuple[int, Any, Any, DType] | None:
     if array.ndim < 2 or any(n != 1 for n in array.shape[:-2]):
         return None
@@ -281,11 +308,15 @@ wrapped = Form(_wrapped, lambda numbers, i: (i + numbers[0]) % numbers[1])
 mirrored = Form(_mirrored, lambda numbers, i: numbers[1] - _abs(numbers[1] - _abs(i - numbers[0])))
 # index - before, but at least 0 and at most a number: a border of the outermost elements
 held = Form(_held, lambda numbers, i: te.maximum(te.minimum(i - numbers[0], numbers[1]), 0))
+# index * elements // places: an enlargement that repeats elements
+stretched = Form(_stretched, lambda numbers, i: i * numbers[0] // numbers[1])
+# the same, where the quotient of elements and places is rounded to float32 first, as in torch
+stretched_rounded = Form(_stretched_rounded, _stretched_rounded_at)
 # one value where column - row is less than a number, and another value elsewhere: a causal mask
 band = Form(_band, _band_at)
 # shares of the two elements next to each place: an enlargement with linear interpolation
 between = Form(_between, _between_at)
 
-FORMS = (affine, wrapped, mirrored, held, band, between)
+FORMS = (affine, wrapped, mirrored, held, stretched, stretched_rounded, band, between)
 
 __all__ = ["FORMS", "Form", "unforeseen", "with_formulas"]

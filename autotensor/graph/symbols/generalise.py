@@ -22,6 +22,7 @@ from autotensor.base.errors import GraphError
 from autotensor.graph.groups import Group
 from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, Input
 from autotensor.graph.storage import place, storage
+from autotensor.graph.symbols.find_quotients import certain_quotient
 from autotensor.graph.symbols.followed_constants import unforeseen
 from autotensor.graph.symbols.graph_families import Choice, GraphFamily, said
 from autotensor.graph.symbols.quotients import KernelSymbols
@@ -154,6 +155,9 @@ class _Family:
         """The numbers at the samples as one expression of the model's symbols and its quotients."""
         found = self.samples.expression(numbers, among)
         if found is None:
+            symbols = tuple(dict.fromkeys((*among, *self.samples.symbols)))
+            self.samples, found = certain_quotient(self.samples, tuple(numbers), symbols)
+        if found is None:
             told = "; ".join(f"{number} at {self.said(n)}" for n, number in enumerate(numbers[:3]))
             raise GraphError(
                 f"model {self.name!r}: {what} has an extent that is not a sum of products of the symbols and "
@@ -209,7 +213,9 @@ class _Family:
                 self.keep_whole(same, k, texts)
         read, made = self.read(same), self.symbols_in([g.outputs for g in same])
         own = KernelSymbols.of(self.samples.quotients, read, made)
-        dag = dag_from_json(_Texts(self, first.name, read, own).joined(texts))
+        joined = _Texts(self, first.name, read, own).joined(texts)
+        own = replace(own, quotients=self.samples.quotients)  # with those of numbers in the kernel
+        dag = dag_from_json(joined)
         return replace(first, workload=Workload.of(dag, first.name)), tuple(map(own.value, dag.symbols()))
 
     def keep_whole(self, same: Sequence[Group], k: int, texts: Sequence[Any]) -> None:

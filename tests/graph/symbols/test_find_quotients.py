@@ -49,7 +49,7 @@ def test_quotients_are_right_at_every_extent_of_the_range(model: Callable[[Graph
 
 def test_a_kernel_has_the_extent_of_its_results_and_a_rest() -> None:
     family = at.open_graph(lambda n: MODELS[0](at.input((1, 1, n, 1), name="x")), h)
-    samples, _ = sampled(family)
+    _, samples, _ = sampled(family)
     (symbol,) = family.symbols
     one, two = (q.symbol for q in samples.quotients.all)
     assert samples.quotients.between(two, one) == (1, 2)
@@ -64,3 +64,31 @@ def test_quotients_of_quotients_are_one_quotient() -> None:
     assert quotients.between(two, Symbol("n", h.dtype, 1, 100)) == (3, 6)
     assert number(quotients.in_full(two), {Symbol("n", h.dtype, 1, 100): 27}) == 5
     assert quotients.between(two, Symbol("m", h.dtype, 1, 100)) is None
+
+
+def enlarged(n: int) -> GraphNode:
+    """Half of the rows, enlarged to all rows, by an operator if they are twice as many."""
+    x = at.input((1, 1, n, 4), name="x")
+    half = conv(x, 3, 2, 1)
+    if n == 2 * half.shape[2]:
+        return at.ops.upsample_nearest(half, (2, 1)) + x
+    step = np.float32(half.shape[2] / n)
+    places = np.floor(np.arange(n, dtype=np.float32) * step).astype(np.int64)
+    wide = at.ops.take(at.ops.take(half, places, axis=2), np.arange(4), axis=3)
+    return wide + x
+
+
+def test_an_operator_of_some_extents_becomes_that_of_the_others() -> None:
+    m = te.var("m", range=(20, 60))
+    f = at.compile_model(at.open_graph(enlarged, m), target=TARGET)
+    for n in (20, 21, 37, 60):
+        x = np.random.default_rng(n).standard_normal((1, 1, n, 4)).astype(np.float32)
+        np.testing.assert_allclose(f(x), at.compile_model(enlarged(n), target=TARGET)(x), 1e-5, 1e-5)
+
+
+def test_a_number_in_a_kernel_may_be_a_quotient() -> None:
+    m = te.var("m", range=(20, 60))
+    family = at.open_graph(lambda n: at.input((n, 4), name="x") * np.float32(n // 2), m)
+    f = at.compile_model(family, target=TARGET)
+    for n in (20, 21, 60):
+        assert f(np.ones((n, 4), np.float32))[0, 0] == n // 2
