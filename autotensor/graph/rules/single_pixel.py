@@ -83,6 +83,8 @@ def _product_behind(x: GraphNode, uses: Uses) -> Apply | None:
             return None
     inner: GraphNode = y
     while isinstance(inner, Apply) and inner.kind is Kind.ELEMENTWISE and inner.shape == y.shape:
+        if not inner.inputs:  # positions
+            return None
         inner = inner.inputs[0]
     return y if isinstance(inner, Apply) and inner.op == "dense" and inner.shape == y.shape else None
 

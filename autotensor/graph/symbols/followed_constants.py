@@ -11,7 +11,7 @@ numbers of a formula follow the symbols.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,11 +50,14 @@ def with_formulas(graphs: Sequence[Graph]) -> list[Graph]:
     if alike is None:
         return list(graphs)
     known = _constant_values(alike)
+    parts = _parts_of_others(known)
     made: dict[Alike, Alike] = {}
     for nodes in alike:
         arrays = known.get(nodes)
         name = f"positions_{len(made)}"  # so that formulas that are equal at some extents are not merged
-        followed = None if arrays is None else _followed(arrays, name)
+        followed = None
+        if arrays is not None:
+            followed = _formulas(arrays, name) if nodes in parts else _followed(arrays, name)
         if followed is None and isinstance(nodes[0], Apply):
             read = _inputs(nodes)
             inputs = [made[x] for x in read]
@@ -66,6 +69,25 @@ def with_formulas(graphs: Sequence[Graph]) -> list[Graph]:
         made[nodes] = followed or nodes
     outputs = [made[x] for x in zip(*(g.outputs for g in graphs), strict=True)]
     return [g.with_outputs(x) for g, x in zip(graphs, zip(*outputs, strict=True), strict=True)]
+
+
+def _parts_of_others(known: Mapping[Alike, Arrays]) -> set[Alike]:
+    """Values that other values need which have no formula, as the rows and columns of a grid have none.
+
+    If these were constants, the others would be, too. So formulas replace them, as far as they differ.
+    """
+    parts: set[Alike] = set()
+    for nodes, arrays in reversed(list(known.items())):
+        if isinstance(nodes[0], Apply) and (nodes in parts or not _is_followed(arrays)):
+            inputs = (x for x in _inputs(nodes) if x in known)
+            parts.update(x for x in inputs if len({a.shape for a in known[x]}) > 1)
+    return parts
+
+
+def _is_followed(arrays: Arrays) -> bool:
+    if arrays[0].size == 1 or all(is_beginning(a, arrays[0]) for a in arrays):
+        return True
+    return _form(arrays) is not None
 
 
 def unforeseen(samples: Samples, choice: Choice, alike: Sequence[Alike]) -> GraphNode | None:

@@ -177,3 +177,19 @@ def test_operators_that_do_nothing_on_one_element_may_be_left_out_there() -> Non
         row, x = np.ones((1, 4), np.float32), np.full((rows, 4), 2, np.float32)
         given = {"row": row, "x": x}
         np.testing.assert_array_equal(f(**given), row + x)
+
+
+def grid(h: int, w: int) -> GraphNode:
+    """x + half of the column and the row of each element, as detectors add them."""
+    x = at.ops.reshape(at.input((h, w, 2), name="x"), (h * w * 2,))
+    rows = at.ops.broadcast_to(np.arange(h).reshape(h, 1, 1), (h, w, 1))
+    columns = at.ops.broadcast_to(np.arange(w).reshape(1, w, 1), (h, w, 1))
+    places = at.ops.reshape(at.ops.concat(columns, rows, axis=-1), (h * w * 2,))
+    return at.ops.relu(at.ops.reshape(at.ops.cast(places, "float32") * 0.5, (h * w * 2,))) + x
+
+
+def test_a_grid_follows_its_extents() -> None:
+    h, w = te.var("h", range=(3, 12)), te.var("w", range=(3, 12))
+    f = at.compile_model(at.open_graph(grid, h, w), target="llvm -mcpu=x86-64-v3 -threads=1")
+    places = np.stack(np.meshgrid(np.arange(9), np.arange(5)), axis=-1).reshape(-1)
+    np.testing.assert_array_equal(f(np.ones((5, 9, 2), np.float32)), places * 0.5 + 1)
