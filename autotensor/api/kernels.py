@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from autotensor.api.log import Log, log_name, open_existing, open_log
+from autotensor.api.reducer_check import check_reducers
 from autotensor.base.absent_names import absent, takes_its_names
 from autotensor.base.deadline import Deadline
 from autotensor.base.errors import InputError, TensorError
@@ -237,8 +238,8 @@ def _refuse_others(what: object) -> None:
 def _checked(args: Sequence[Tensor]) -> ComputeDAG:
     """The computation of the arguments.
 
-    Raises TensorError if the computation reads outside its tensors, or if only some placeholders are listed:
-    the positions of the others in a call would be a guess.
+    Raises TensorError if the computation reads outside its tensors, if a reducer does not join in any order,
+    or if only some placeholders are listed: the positions of the others in a call would be a guess.
     """
     _refuse_others(args)
     dag = ComputeDAG.of(list(args))
@@ -250,6 +251,7 @@ def _checked(args: Sequence[Tensor]) -> ComputeDAG:
             fix="List every input in calling order, or results alone.",
         )
     check_reads(dag)
+    check_reducers(dag)
     return check_told(dag)
 
 

@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _answer(verb, words[1:])
         sys.stdout.flush()  # so that a write error is reported like any other
     except BrokenPipeError:  # `autotensor models | head -1`: the reader has ended
-        code = ERROR
+        code = OK
     except Exception as error:  # the edge of the program
         code = _explain(error, verb)
     except KeyboardInterrupt:

@@ -57,4 +57,4 @@ def test_output_that_is_full_is_one_sentence(words, tmp_path):
 @pytest.mark.parametrize("words", ["models", "--help"])
 def test_a_reader_that_has_enough(words, tmp_path):
     ran = shell(f"autotensor {words} | head -c 3", tmp_path)
-    assert (len(ran.stdout), ran.stderr) == (3, "")
+    assert (ran.returncode, len(ran.stdout), ran.stderr) == (0, 3, "")

@@ -32,6 +32,7 @@ _MOST_TEXT = 64 << 20  # longest text in bytes, so that a small part cannot unpa
 
 _WRITERS = {  # suffixes of files that other functions write → how
     **dict.fromkeys((".o", ".a", ".so", ".dll", ".c", ".h"), 'Make a C library by at.write_c(f, "folder").'),
+    **dict.fromkeys((".onnx", ".pt", ".pt2", ".pth", ".npz"), "Give the file the suffix .atm."),
     **dict.fromkeys((".ll", ".s", ".asm"), 'Write the text f.source("llvm") or f.source("asm").'),
 }
 
