@@ -55,14 +55,7 @@ def check_capabilities(state: State, target: Target | None) -> None:
             if axis.mark in (Mark.UNROLLED, Mark.VECTORIZED) and axis.thread:
                 meant = axis.thread in instructions or (axis.thread in known_dots() and kind in GPU_KINDS)
                 if not meant and kind != "interp":
-                    fix = f"Leave the step out; it has {', '.join(instructions) or 'none'}."
-                    if target is None and axis.thread in known_dots():
-                        fix = 'Name the target: target="llvm" is this machine.'
-                    raise ScheduleError(
-                        f"tensorize: target {_name(target)!r} has no instruction {axis.thread!r} for axis "
-                        f"{axis.name!r} of stage {stage.name!r}.",
-                        fix=fix,
-                    )
+                    raise _lacking(axis, stage, target, instructions)
             elif axis.mark is not Mark.SERIAL and MARKS[axis.mark] not in does:
                 raise _refused(MARKS[axis.mark], stage, axis, kind, does)
         if "unroll" not in does and any(key == UNROLLING for _, key, _ in stage.pragmas):
@@ -92,6 +85,19 @@ def _refused(word: str, stage: Stage, axis: Axis, kind: str, does: Collection[st
     return ScheduleError(
         f"{word}: target {kind!r} would run axis {axis.name!r} of stage {stage.name!r} as a plain loop.",
         fix=f"Leave the step out; it honours {', '.join(sorted(does)) or 'no marks'}.",
+    )
+
+
+def _lacking(axis: Axis, stage: Stage, target: Target | None, has: Collection[str]) -> ScheduleError:
+    where = f"for axis {axis.name!r} of stage {stage.name!r}"
+    if target is None and axis.thread in known_dots():
+        return ScheduleError(
+            f"tensorize: no target is named, and some CPUs lack the instruction {axis.thread!r} {where}.",
+            fix='Name the target: target="llvm" is this machine.',
+        )
+    return ScheduleError(
+        f"tensorize: target {_name(target)!r} has no instruction {axis.thread!r} {where}.",
+        fix=f"Leave the step out; it has {', '.join(has) or 'none'}.",
     )
 
 

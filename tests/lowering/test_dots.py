@@ -109,6 +109,42 @@ def test_products_of_other_types_are_an_error_whatever_their_loops(types: tuple[
         lower(s.state, parse("llvm -mcpu=sapphirerapids"))
 
 
+def of_bytes() -> tuple[list[te.Tensor], Schedule]:
+    a, b = te.placeholder((16, 16), "uint8", name="A"), te.placeholder((16, 32), "int8", name="B")
+    k = te.reduce_axis(16, name="k")
+    c = te.compute(
+        (16, 32), lambda i, j: te.sum(a[i, k].astype("int32") * b[k, j].astype("int32"), axis=k), name="C"
+    )
+    return [a, b, c], te.create_schedule(c)
+
+
+@pytest.mark.parametrize("axis", ["j", "k"])
+def test_sums_that_no_instruction_adds_to_are_an_error_that_says_the_cure(axis: str) -> None:
+    _, s = of_bytes()
+    s["C"].tensorize(axis, "x86.vpdpbusd.512")
+    with pytest.raises(LoweringError, match="does not fit the loop\n") as e:
+        lower(s.state, parse("llvm -mcpu=sapphirerapids"))
+    assert re.search(r'instruction="x86\.vpdpbusd\.512"\)(.|\n)*\]\)\.\n', str(e.value))
+    assert str(e.value).endswith('s.layout(B, [(0, 4)], "0.0 1 0.1").')
+
+
+def test_the_cure_of_the_message_works() -> None:
+    (_, b, c), s = of_bytes()
+    s.layout(b, [(0, 4)], "0.0 1 0.1")
+    _, inner = s[c].split("j", factor=16)
+    outer, group = s[c].split("k", factor=4)
+    s[c].reorder(outer, inner, group)
+    s[c].tensorize(inner, "x86.vpdpbusd.512")
+    assert collect(lower(s.state, parse("llvm -mcpu=sapphirerapids")).run[-1].body, Dot)
+
+
+def test_without_a_target_the_message_does_not_name_one() -> None:
+    _, s = of_bytes()
+    s["C"].tensorize("j", "x86.vpdpbusd.512")
+    with pytest.raises(ScheduleError, match=r"no target is named, and some CPUs lack the .* Name the target"):
+        lower(s.state)
+
+
 def test_a_stage_without_a_sum_is_refused_at_once() -> None:
     a = te.placeholder((64,), "int32", name="A")
     s = te.create_schedule(te.compute((64,), lambda i: a[i] + 1, name="C"))

@@ -1,6 +1,6 @@
 """dots: vector loops marked with a dot instruction become this instruction, if they compute the same.
 
-    for j in vectorized(16, thread="x86.vpdpbusd.512"): for q in 4:
+    for j in vectorized(16, instruction="x86.vpdpbusd.512"): for q in 4:
       C[j] = C[j] + i32(A[4*k + q]) * i32(B[64*k + 4*j + q])
         ──▶     C[0:16] = x86.vpdpbusd.512(C[0:16], A[4*k : +4], B[64*k : +64])
 
@@ -9,11 +9,12 @@ instruction's steps through the operand. At the end of a reduction, a part of a 
 instruction of tiles may get fewer rows and groups than it has, and the rows of its operands may be any
 distance apart:
 
-    for j in vectorized(16, thread="x86.tdpbusd"): for i in 14: for k in 16: for q in 4:
+    for j in vectorized(16, instruction="x86.tdpbusd"): for i in 14: for k in 16: for q in 4:
       C[16*i + j] = C[16*i + j] + i32(A[S*i + 4*k + q]) * i32(B[64*k + 4*j + q])
         ──▶     C[0:224] = x86.tdpbusd(C[0:224], A[rows of 64, S apart], B[0:1024])
 
-Where sums begin or are joined, the loops stay vector loops. Any other marked loop is an error.
+Where sums begin or are joined, and at the ends of columns, the loops stay vector loops. Any other marked
+loop is an error. Sums to which no instruction adds anything are an error, too.
 """
 
 from __future__ import annotations
@@ -43,7 +44,14 @@ def dots(body: Stmt) -> Stmt:
         return body
     if any(takes_tiles(s.thread) for s in marked):
         body = unmask(body)  # panels hold whole tiles
-    return transform(body, lambda n: _replaced(n) if _is_marked(n) else None)
+    made = transform(body, lambda n: _replaced(n) if _is_marked(n) else None)
+    added = {s.buffer for s in collect(made, Store) if isinstance(s.value, Dot)}
+    for loop in marked:
+        guarded = {s for branch in collect(loop, If) for s in collect(branch, Store)}  # ends of columns
+        plain = (s for s in collect(loop, Store) if s not in guarded and s.buffer not in added)
+        if any(_sum_of_products(s) is not None for s in plain):
+            raise _does_not_fit(DOTS.get(loop.thread), loop)
+    return made
 
 
 def _is_marked(node: Node) -> bool:
@@ -63,13 +71,27 @@ def _replaced(loop: For) -> Stmt:
     foreign = any(not _of_types(instruction, p) for p in products)
     # products of tiles are never left as vector loops, which would take a hundred times as long
     if whole or foreign or (instruction.rows > 1 and products):
-        raise LoweringError(
-            f"tensorize: {instruction.name} does not fit\n{loop}",
-            fix=f"It adds products of {instruction.a.dtype} and {instruction.b.dtype} to "
-            f"{instruction.sums.dtype}; loops of {', '.join(map(str, instruction.loops))} take steps of "
-            f"{instruction.sums.steps}, {instruction.a.steps} and {instruction.b.steps} through these.",
-        )
+        raise _does_not_fit(instruction, loop)
     return _as_loops(loop, instruction)
+
+
+def _does_not_fit(instruction: DotInstruction, loop: For) -> LoweringError:
+    a, b, sums = instruction.a, instruction.b, instruction.sums
+    columns, group = instruction.columns, instruction.group
+    meant = (
+        f"It adds products of {a.dtype} and {b.dtype} to {sums.dtype}; "
+        f"loops of {', '.join(map(str, instruction.loops))} take steps of {sums.steps}, {a.steps} and "
+        f"{b.steps} through these."
+    )
+    cure = (
+        f" For sums of A[i, k] * B[k, j]: split j by {columns} and k by {group}, let the inner loops of both "
+        f"be the innermost two, that of j outside, tensorize it, and let {group} rows of B lie "
+        f'side by side: s.layout(B, [(0, {group})], "0.0 1 0.1").'
+    )
+    return LoweringError(
+        f"tensorize: {instruction.name} does not fit the loop\n{loop}.\n",
+        fix=meant + (cure if instruction.rows == 1 else ""),
+    )
 
 
 def _of_types(instruction: DotInstruction, parts: tuple[Load, Load, Load]) -> bool:

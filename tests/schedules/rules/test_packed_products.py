@@ -93,7 +93,7 @@ def test_numbers_stay_in_registers():
     text = at.build(scaled(1, 64, 4, 16, 4), target="llvm -threads=1 -mcpu=znver3").source("nest")
     assert "P_numbers = local(" in text
     assert "W_words_packed" in text
-    assert 'thread="x86.vpmaddwd.256"' in text
+    assert 'instruction="x86.vpmaddwd.256"' in text
 
 
 @pytest.mark.parametrize("shape", [(1, 64, 2, 6, 4), (1, 64, 2, 3, 8)])
