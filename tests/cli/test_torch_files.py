@@ -54,6 +54,58 @@ def test_open_extents():
     assert at.load("seven.atm").signature.inputs[0].shape == (7, 4)
     said = cli("compile", "net.pt2", "--batch", "12")
     assert (said.code, "axis 0 of input 'input' is 12; it takes 0 to 9." in said.err) == (1, True), said.err
+    said = cli("compile", "net.pt2", "--batch", "1..12", "--force")
+    assert (said.code, "axis 0 of input 'input' is 1 to 12; it takes 0 to 9." in said.err) == (1, True), (
+        said.err
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ((), "batch"),
+        (("--batch", "1..8"), "batch"),
+        (("--shape", "batch=1..8"), "batch"),
+        (("--shape", "input=rows:1..8x4"), "rows"),
+    ],
+)
+def test_a_dim_stays_open(options, named):
+    net = written("net.pt2", torch.export.Dim("b", min=1, max=8))
+    said = cli("compile", "net.pt2", *options)
+    assert said.code == 0, said.err
+    f = at.load("net.atm")
+    assert f.open_shapes.ranges() == f"{named} from 1 to 8"
+    for rows in (1, 3, 8):
+        x = torch.randn(rows, 4)
+        np.testing.assert_allclose(f(x.numpy()), net(x).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_two_dims_of_two_inputs():
+    class Masked(torch.nn.Module):
+        def forward(self, ids, mask):
+            return (ids.float() * mask).relu()
+
+    b, n = torch.export.Dim("b", min=1, max=8), torch.export.Dim("len", min=2)
+    example = (torch.ones(2, 5, dtype=torch.long), torch.ones(2, 5))
+    program = torch.export.export(Masked(), example, dynamic_shapes=({0: b, 1: n}, {0: b, 1: n}))
+    torch.export.save(program, "net.pt2")
+    said = cli("compile", "net.pt2")
+    assert said.code == 1
+    wanted = "ids_1 (axis 1 of ids) has no greatest extent. Give a number or a range: --shape ids_1=128"
+    assert wanted in " ".join(said.err.split())
+    said = cli("compile", "net.pt2", "--shape", "ids=b:1..8xn:2..16")
+    assert said.code == 0, said.err
+    assert at.load("net.atm")(np.full((3, 7), 2), np.ones((3, 7), np.float32)).shape == (3, 7)
+    said = cli("compile", "net.pt2", "--batch", "4", "--shape", "ids_1=2..16", "-o", "four.atm")
+    assert said.code == 0, said.err
+    assert at.load("four.atm").open_shapes.ranges() == "ids_1 from 2 to 16"
+
+
+def test_a_batch_without_end_is_one_and_a_note_says_so():
+    written("net.pt2", torch.export.Dim("batch"))
+    said = cli("compile", "net.pt2")
+    assert "Note: batch has no greatest extent; net.pt2 is compiled for batch = 1" in said.err
+    assert at.load("net.atm").signature.inputs[0].shape == (1, 4)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +116,14 @@ def test_open_extents():
             "has fixed shapes; --batch and --shape have no effect on it.",
         ),
         (("compile", "net.pt2", "--weights", "w.npz"), "holds its weights; --weights has no effect on it."),
-        (("compile", "open.pt2", "--shape", "y=3"), "--shape: open.pt2 has no input 'y'; it has input."),
+        (
+            ("compile", "open.pt2", "--shape", "y=3"),
+            "no input or open dimension 'y'; it has input; open: batch (axis 0 of input).",
+        ),
+        (("compile", "open.pt2", "--shape", "input=1..3x5"), "axis 1 of input 'input' is 5; it takes 4."),
+        (("compile", "open.pt2", "--shape", "input=3x1..5"), "axis 1 of input 'input' is always 4."),
+        (("compile", "open.pt2", "--shape", "input=3"), "input 'input' has 2 axes, not 1."),
+        (("compile", "open.pt2", "--shape", "input=3x4", "--shape", "batch=2"), "batch is 3 and 2."),
         (("compile", "none.pt2"), "there is no file none.pt2."),
         (("compile", "bad.pt2"), "bad.pt2 is not a program of torch.export: "),
         (("compile", "net.pt2", "-o", "m.pt2"), "m.pt2 would be taken for a torch program. Name it m.atm."),

@@ -28,7 +28,9 @@ from autotensor.frontends.torch.sized_graphs import Numbers, expression, size_at
 from autotensor.graph.ir import Graph
 from autotensor.graph.symbols.graph_families import Choice, GraphFamily
 from autotensor.graph.symbols.open_graphs import REACH, OpenGraph, Shapes, reached
-from autotensor.te.symbols import number, symbols_of, var
+from autotensor.ir.bounds import interval
+from autotensor.ir.expr import as_expr
+from autotensor.te.symbols import Extent, number, symbols_of, var
 
 
 def is_open(program: ExportedProgram) -> bool:
@@ -90,12 +92,78 @@ class OpenProgram(OpenGraph):
         numbers = _check(self.program, self.name, shapes)
         extents = {}
         for s, (least, most) in self._ranges.items():
-            extents[s] = var(self._names.get(s, str(s)), (max(least, 1), most or reached(numbers[s], end)))
+            extents[s] = var(self._names[s], (max(least, 1), most or reached(numbers[s], end)))
+        return self._family(extents)
 
+    @property
+    def dimensions(self) -> dict[str, tuple[int, int | None]]:
+        """The least and the greatest value of each open dimension, by its name; None if there is no greatest
+        value."""
+        return {self._names[s]: (max(least, 1), most) for s, (least, most) in self._ranges.items()}
+
+    def places(self, dimension: str) -> list[tuple[str, int]]:
+        """The inputs and axes whose extent is exactly this dimension."""
+        symbol = self._symbol(dimension)
+        return [
+            (n, axis)
+            for n, x in _tensors(self.program)
+            for axis, e in enumerate(x.shape)
+            if expression(e) == symbol
+        ]
+
+    def said_by(self, name: str, shape: Sequence[Extent]) -> dict[str, Extent]:
+        """The dimensions that a shape of one input chooses. Raises ArgumentError for a shape that the program
+        does not take, and for a range of an extent that is an expression of dimensions."""
+        forms = [expression(e) for e in dict(_tensors(self.program))[name].shape]
+        if len(shape) != len(forms):
+            raise ArgumentError(f"{self.name}: input {name!r} has {len(forms)} axes, not {len(shape)}.")
+        numbers = solved([(form, e) for form, e in zip(forms, shape, strict=True) if isinstance(e, int)])
+        for axis, (form, given) in enumerate(zip(forms, shape, strict=True)):
+            where = f"{self.name}: axis {axis} of input {name!r} is"
+            if isinstance(given, int):
+                if takes := _misfit(form, given, numbers, self.program.range_constraints):
+                    raise ArgumentError(f"{where} {given}; it takes {takes}.")
+            elif isinstance(form, int):
+                raise ArgumentError(f"{where} always {form}.")
+            elif not isinstance(form, sympy.Symbol):
+                parts = " and ".join(sorted(self._names[s] for s in form.free_symbols))
+                raise ArgumentError(f"{where} {self._renamed(str(form))}.", fix=f"Give a range of {parts}.")
+        ranges = {form: e for form, e in zip(forms, shape, strict=True) if not isinstance(e, int)}
+        return {self._names[s]: e for s, e in (numbers | ranges).items()}
+
+    def over(self, chosen: Mapping[str, Extent]) -> Graph | GraphFamily:
+        """The graph for these extents of all open dimensions, by their names; a family if any is a range.
+
+        Raises ArgumentError for an extent that its dimension does not take.
+        """
+        extents = {s: chosen[self._names[s]] for s in self._ranges}
+        for s, (least, most) in self._ranges.items():
+            ends = interval(as_expr(extents[s]))
+            low, high = ends.lo or 0, ends.hi or 0  # numbers, or symbols with ranges: both are known
+            if low < least or (most is not None and high > most):
+                said = " to ".join(map(str, dict.fromkeys((low, high))))
+                where = next(iter(self.places(self._names[s])), None)
+                what = f"axis {where[1]} of input {where[0]!r}" if where else self._names[s]
+                raise ArgumentError(f"{self.name}: {what} is {said}; it takes {_span(least, most)}.")
+        if symbols_of(*extents.values()):
+            return self._family(extents)
+        numbers = {s: number(e, {}) for s, e in extents.items()}
+        return self.at({n: tuple(size_at(e, numbers) for e in x.shape) for n, x in _tensors(self.program)})
+
+    def _family(self, extents: Mapping[sympy.Symbol, Extent]) -> GraphFamily:
         def make(choice: Choice) -> Graph:
             return self._at_numbers({s: number(e, choice) for s, e in extents.items()})
 
         return GraphFamily(self.name, symbols_of(*extents.values()), make)
+
+    def _symbol(self, dimension: str) -> sympy.Symbol:
+        return next(s for s, name in self._names.items() if name == dimension)
+
+    def _renamed(self, text: str) -> str:
+        """A text with the names of the dimensions in place of torch's symbols."""
+        for symbol, name in self._names.items():
+            text = re.sub(rf"\b{symbol}\b", name, text)
+        return text
 
     @cached_property
     def _ranges(self) -> dict[sympy.Symbol, tuple[int, int | None]]:
@@ -126,9 +194,7 @@ class OpenProgram(OpenGraph):
 
     def __repr__(self) -> str:
         text = ", ".join(f"{n}: [{', '.join(map(str, x.shape))}]" for n, x in _tensors(self.program))
-        for symbol, name in self._names.items():
-            text = re.sub(rf"\b{symbol}\b", name, text)
-        return f"<OpenProgram {self.name}({text})>"
+        return f"<OpenProgram {self.name}({self._renamed(text)})>"
 
 
 def _inputs(program: ExportedProgram) -> dict[str, Any]:
@@ -157,8 +223,26 @@ def hint(extent: Any) -> int:
 
 
 def dim_names(program: ExportedProgram, dynamic_shapes: Any) -> dict[sympy.Symbol, str]:
-    """The names of the Dims that `dynamic_shapes` gives for inputs that are tensors."""
+    """A name for every symbol of the inputs' shapes: that of its Dim, if `dynamic_shapes` gives the Dims.
+
+    A file of torch.export.save does not hold the names of Dims. A first axis then is "batch", another axis
+    has the name of its input and its number, "ids_1". A symbol that is not an axis by itself keeps torch's
+    name.
+    """
     tensors = _tensors(program)
+    names = _given_names(tensors, dynamic_shapes)
+    for name, x in tensors:
+        for axis, extent in enumerate(x.shape):
+            symbol = expression(extent)
+            if isinstance(symbol, sympy.Symbol) and symbol not in names:
+                free = [n for n in ("batch",) if axis == 0] + [f"{name}_{axis}", str(symbol)]
+                taken = {*names.values(), *(n for n, _ in tensors)}
+                names[symbol] = next(n for n in free if n not in taken)
+    return names | {s: str(s) for s in symbols_of_sizes(x for _, x in tensors) if s not in names}
+
+
+def _given_names(tensors: Sequence[tuple[str, torch.Tensor]], dynamic_shapes: Any) -> dict[sympy.Symbol, str]:
+    """The names of the Dims that `dynamic_shapes` gives for inputs that are tensors."""
     if isinstance(dynamic_shapes, Mapping):
         said = [(x, dynamic_shapes.get(n)) for n, x in tensors]
     else:
@@ -227,7 +311,7 @@ def _misfit(wanted: Any, given: int, known: Mapping[Any, int], ranges: Mapping[A
         return "" if wanted == given else str(wanted)
     limits = ranges.get(wanted)
     low, high = (limits.lower, limits.upper) if limits is not None else (0, sympy.oo)
-    span = f"{low} or more" if high > 2**62 else f"{low} to {high}"
+    span = _span(low, None if high > 2**62 else high)
     if not isinstance(wanted, sympy.Symbol) and any(s not in known for s in wanted.free_symbols):
         form = str(wanted)
         for s, letter in zip(sorted(wanted.free_symbols, key=str), "nmkl", strict=False):
@@ -236,3 +320,7 @@ def _misfit(wanted: Any, given: int, known: Mapping[Any, int], ranges: Mapping[A
     if wanted.subs(known) != given:
         return f"{wanted.subs(known)} next to the other axes"
     return "" if low <= given <= high else span
+
+
+def _span(least: Any, most: Any) -> str:
+    return f"{least} or more" if most is None else f"{least} to {most}"
