@@ -237,14 +237,18 @@ class Module(CompiledFunction):
             return [aligned_empty(s.shape, s.dtype) for s in self._outputs]
         return result_arrays(((s.shape, s.dtype) for s in self._outputs), given)
 
-    def _block(self, nthreads: int) -> _ArgumentBlock:
-        """A new block: shared values, its own workspaces, and its own prepared arrays if none are shared."""
+    def _block(self, nthreads: int, preparing: bool = False) -> _ArgumentBlock:
+        """A new block: shared values, its own workspaces, and its own prepared arrays if none are shared.
+
+        preparing: without the workspaces that threads share. What depends on constants only is in prepared
+        arrays, and in an open function those workspaces have the size for the greatest extents of all.
+        """
         slots = (ctypes.c_void_p * max(1, len(self.artifact.args)))()
         keep: list[Array] = []
         for k, spec in enumerate(self.artifact.args):
             if spec.name in self._values and not (spec.role == "prepared" and self._prepare_each_call):
                 slots[k] = address(self._values[spec.name])
-            elif spec.role == "workspace":
+            elif spec.role == "workspace" and (spec.per_thread or not preparing):
                 size = spec.stride * nthreads if spec.per_thread else spec.bytes
                 keep.append(aligned_empty((size,), "uint8"))
                 slots[k] = address(keep[-1])
@@ -270,7 +274,7 @@ class Module(CompiledFunction):
         return views_together(pages, shapes)
 
     def _prepare_in(self, made: Mapping[str, Array]) -> None:
-        block = self._block(self._threads)
+        block = self._block(self._threads, preparing=True)
         for k, spec in enumerate(self.artifact.args):
             if spec.name in made:
                 block.slots[k] = address(made[spec.name])

@@ -115,6 +115,17 @@ def check_compiled(seed: int, draws: int) -> None:
         check(f, make, *choice.values())
 
 
+def test_greatest_extents_may_need_more_memory_than_there_is() -> None:
+    def scores(n: int) -> GraphNode:
+        """A number for each pair of rows: 16 TiB at the greatest extent."""
+        x = at.input((n, 10), name="x")
+        y = ops.dense(x, WEIGHTS[0])
+        return ops.matmul(ops.softmax(ops.tanh(ops.matmul(y, ops.transpose(x, (1, 0)))), axis=0), x)
+
+    f = at.compile_model(at.open_graph(scores, te.var("n", range=(1, 2**21))), target="llvm -threads=1")
+    check(f, scores, 7)
+
+
 def test_memory_is_that_of_the_call(model: Any) -> None:
     def arena(extent: int) -> int:
         view: Module = model.view([np.zeros((extent, 10), np.float32)])
