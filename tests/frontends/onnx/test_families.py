@@ -81,6 +81,8 @@ def test_logarithms_of_sums_keep_their_type(dtype):
         (5, 1, 1),
         (-100, 3, -1),
         (0, -(1 << 63), -1),
+        (-100, -(1 << 63), -1),
+        (-8, -9, -2),
         (-2, 100, 3),
     ],
 )
@@ -93,7 +95,7 @@ def test_slices_reach_as_far_as_there_is(start, end, step):
     first = start + n if start < 0 else start
     stop = stop + n if stop < 0 else stop
     low, high = (0, n) if step > 0 else (-1, n - 1)
-    first, stop = min(max(first, low), high), min(max(stop, low), high)
+    first, stop = min(max(first, 0), high), min(max(stop, low), high)
     np.testing.assert_array_equal(found, x[[i for i in range(first, stop, step) if 0 <= i < n]])
 
 
@@ -483,8 +485,11 @@ def test_an_lstm_clips_what_its_gates_take_after_their_peepholes():
 def test_a_transposed_convolution_larger_than_its_windows_has_more_at_its_end():
     x, w = np.array([[[1, 2]]], np.float32), np.ones((1, 1, 1), np.float32)
     for size, wanted in ((3, [1, 0, 2]), (5, [1, 0, 2, 0, 0])):
-        found = run("ConvTranspose", x, w, strides=[2], output_shape=[size])
-        np.testing.assert_array_equal(found, [[wanted]])
+        for pads in ("NOTSET", "SAME_UPPER", "SAME_LOWER"):
+            found = run("ConvTranspose", x, w, strides=[2], output_shape=[size], auto_pad=pads)
+            np.testing.assert_array_equal(found, [[wanted]])
+    found = run("ConvTranspose", x, w, strides=[3], auto_pad="SAME_UPPER")
+    np.testing.assert_array_equal(found, [[[1, 0, 0, 2, 0, 0]]])
 
 
 def test_places_of_a_symmetric_resize_are_not_rounded_up():

@@ -151,11 +151,12 @@ def _sliced(
         first = start + n if start < 0 else start
         last = stop + n if stop < 0 else stop
         low, high = (0, n) if step > 0 else (-1, n - 1)
-        first, last = min(max(first, 0 if step > 0 else low), high), min(max(last, low), high)
+        # by the standard, a slice that goes down starts at element 0 or above; NumPy's would be empty
+        first, last = min(max(first, 0), high), min(max(last, low), high)
         # Python reads -1 as the last element, so None is the end before the first element
         begin.append(first if first >= 0 else None)
         end.append(last if last >= 0 else None)
-        if first < 0:  # a slice that starts before the first element and goes down is empty
+        if first < 0:  # there are no elements
             begin[-1], end[-1] = 0, 0
     if not places:
         return c[0]

@@ -172,8 +172,8 @@ def _transposed(
     if wanted is not None:
         total = [f - n for f, n in zip(full, tuple(wanted)[-rank:], strict=True)]
         before = [t // 2 if mode == "SAME_UPPER" else t - t // 2 for t in total]
-        if mode == "NOTSET":  # a larger result is padded at its end only, as in onnxruntime and by ONNX
-            before = [max(b, 0) for b in before]
+        # a larger result is padded at its end only, as in onnxruntime and by ONNX
+        before = [max(b, 0) for b in before]
         pads = (*before, *(t - b for t, b in zip(total, before, strict=True)))
     elif mode == "VALID":
         pads = (0,) * 2 * rank
