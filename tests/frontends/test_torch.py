@@ -26,6 +26,7 @@ def close(got: np.ndarray, wanted: torch.Tensor) -> None:
     )
 
 
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 @pytest.mark.parametrize("name", MODULES)
 def test_graph_means_what_the_module_does(name):
     module, inputs = MODULES[name]()

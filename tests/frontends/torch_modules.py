@@ -309,6 +309,9 @@ _MAKERS: Mapping[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]] = {
     "gru_long": lambda: (Recurrent(nn.GRU, num_layers=2, bidirectional=True), _randn((2, 80, 5))),
     "rnn_long": lambda: (Recurrent(nn.RNN, nonlinearity="relu"), _randn((2, 80, 5))),
     "lstm_long": lambda: (Recurrent(nn.LSTM, bias=False), _randn((2, 80, 5))),
+    "lstm_projected": lambda: (
+        Recurrent(nn.LSTM, num_layers=2, bidirectional=True, proj_size=3), _randn((2, 4, 5))
+    ),
     "rnn": lambda: (Recurrent(nn.RNN, bidirectional=True, bias=False), _randn((2, 3, 5))),
     "self_attention": lambda: (
         SelfAttention(), (torch.randn(2, 5, 12), torch.arange(5)[None] > torch.tensor([[2], [4]]))

@@ -63,6 +63,7 @@ def check(got, expected):
         torch.testing.assert_close(g, e, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 @pytest.mark.parametrize("name", MODULES)
 def test_equals_eager(name, parts):
     module, inputs = MODULES[name]()

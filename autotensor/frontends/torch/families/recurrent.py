@@ -1,7 +1,7 @@
 """Recurrent layers: whole layers as torch exports them, and one direction of an LSTM as in oneDNN.
 
     LSTM:  gates = x_t @ Wᵀ + h @ Uᵀ + b       i, f, g, o in this order, each [batch, hidden]
-           c = sigmoid(f)*c + sigmoid(i)*tanh(g)      h = sigmoid(o)*tanh(c)
+           c = sigmoid(f)*c + sigmoid(i)*tanh(g)      h = sigmoid(o)*tanh(c), times a matrix with proj_size
     GRU:   r, z = sigmoid(sums of both parts)         h = (1-z)*tanh(n_x + r*n_h) + z*h
     RNN:   h = tanh(sum of both parts), or relu
 
@@ -93,25 +93,38 @@ def _layers(
     hidden].
 
     x: [time, batch, k]. states: of the same shape as the last states. weights: w, u and, with `biases`, their
-    two biases, for each direction of each layer.
+    two biases, for each direction of each layer; last, if the state is projected, the matrix that does it.
     """
     if train and dropout:
         raise Unsupported("dropout between recurrent layers draws numbers.", fix="Call it in eval mode.")
     x = ops.transpose(x, axes=(1, 0, 2)) if batch_first else x
-    ways, each = 1 + bidirectional, 4 if biases else 2
+    ways = 1 + bidirectional
+    each = len(weights) // (layers * ways)
+    own = 4 if biases else 2
     last: list[tuple[GraphNode, ...]] = []
     for layer in range(layers):
         seen = []
         for way in range(ways):
             n = layer * ways + way
-            w, u, *bias = weights[n * each : (n + 1) * each]
+            w, u, *bias = weights[n * each : n * each + own]
             before = [select(s, 0, n) for s in states]
-            y, after = _direction(cell, x, before, w, u, bias, reverse=way == 1)
+            whole = _projected(cell, weights[n * each + own]) if each > own else cell
+            y, after = _direction(whole, x, before, w, u, bias, reverse=way == 1)
             seen.append(y)
             last.append(after)
         x = ops.concat(*seen, axis=2) if ways > 1 else seen[0]
     x = ops.transpose(x, axes=(1, 0, 2)) if batch_first else x
     return x, *(stack(s, 0) for s in zip(*last, strict=True))
+
+
+def _projected(cell: Cell, projection: GraphNode) -> Cell:
+    """The cell, with a state of fewer elements. projection: [state, hidden]."""
+
+    def step(*given: GraphNode) -> tuple[GraphNode, ...]:
+        h, *rest = cell(*given)
+        return ops.dense(h, projection), *rest
+
+    return step
 
 
 def _direction(
