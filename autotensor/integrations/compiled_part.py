@@ -29,11 +29,13 @@ from autotensor.graph.build import ops
 from autotensor.graph.ir import Graph, GraphNode, Input, topological
 from autotensor.graph.symbols.graph_families import Choice, GraphFamily
 from autotensor.graph.symbols.open_graphs import REACH, OpenGraph, Shapes, reached
+from autotensor.integrations.strided_results import Strides
 from autotensor.integrations.torch_options import Options
 from autotensor.runtime.open_artifact import Function
 from autotensor.te.symbols import number, symbols_of, var
 
 Run = Callable[..., Any]
+Views = frozenset[int] | None  # results by index; None: any result may be one
 _KEPT_SIZES = 64  # most values that are kept of a result that is a size
 _SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -44,7 +46,8 @@ class CompiledPart:
 
     module: Function | None  # None: nothing is computed
     inputs: tuple[int, ...]  # the indices of the part's arguments that the module takes, in order
-    # per result: ("out", n), ("turned", (n, axes)), ("arg", n), ("value", x), or ("size", of the arguments)
+    # per result: ("out", n), ("turned", (n, axes)), ("strided", (n, strides)), ("arg", n), ("value", x), or
+    # ("size", of the arguments)
     results: tuple[Any, ...]
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
@@ -60,6 +63,8 @@ class CompiledPart:
             if kind == "arg"
             else to_tensor(made[x[0]]).permute(x[1])
             if kind == "turned"
+            else x[1].placed(to_tensor(made[x[0]]), args)
+            if kind == "strided"
             else x(args)
             if kind == "size"
             else x
@@ -78,8 +83,11 @@ def _argument(value: torch.Tensor) -> Any:
     return array if array.flags.aligned else array.copy()
 
 
-def compile_part(module: torch.fx.GraphModule, known: dict[int, Any], options: Options) -> CompiledPart:
-    """Compiles an ATen graph. known: the arguments that are constants (weights and numbers), by index.
+def compile_part(
+    module: torch.fx.GraphModule, known: dict[int, Any], options: Options, views: Views = None
+) -> CompiledPart:
+    """Compiles an ATen graph. known: the arguments that are constants (weights and numbers), by index. views:
+    the results that must have torch's own strides and offset, because torch makes views with these.
 
     Raises Unsupported for operators that cannot be converted.
     """
@@ -87,10 +95,10 @@ def compile_part(module: torch.fx.GraphModule, known: dict[int, Any], options: O
     constants = {n: from_tensor(x) for n, x in known.items() if isinstance(x, torch.Tensor)}
     model: OpenPart | Graph | None
     if symbols_of_sizes(arguments):
-        part = OpenPart(module.graph, {**known, **constants})
+        part = OpenPart(module.graph, {**known, **constants}, views)
         results, inputs, model = part.results, part.inputs, part if part.computes else None
     else:
-        cut = _cut(module.graph, {**known, **constants})
+        cut = _cut(module.graph, {**known, **constants}, views=views)
         results, inputs, model = cut.results, cut.inputs, cut.graph
     if model is None:
         return CompiledPart(None, (), results)
@@ -115,11 +123,16 @@ class _Cut:
     results: tuple[Any, ...]
 
 
-def _cut(graph: torch.fx.Graph, known: Mapping[int, Any], taken: frozenset[int] = frozenset()) -> _Cut:
+def _cut(
+    graph: torch.fx.Graph,
+    known: Mapping[int, Any],
+    taken: frozenset[int] = frozenset(),
+    views: Views = None,
+) -> _Cut:
     """The graph of the computed results; other results are arguments or values. known: the nodes or numbers
     to use instead of arguments.
 
-    taken: arguments that are inputs of the graph even if it does not read them.
+    taken: arguments that are inputs of the graph even if it does not read them. views: as for `compile_part`.
     """
     given: dict[str, Any] = {}
     places: dict[Input, int] = {}
@@ -135,13 +148,18 @@ def _cut(graph: torch.fx.Graph, known: Mapping[int, Any], taken: frozenset[int] 
     nodes = import_nodes(graph, given)
     outputs: list[GraphNode] = []
     results: list[tuple[str, Any]] = []
-    for node, result in zip(nodes, made.args[0], strict=True):
+    for number_, (node, result) in enumerate(zip(nodes, made.args[0], strict=True)):
+        value = getattr(result, "meta", {}).get("val")
+        strides = Strides.of(value, int) if views is None or number_ in views else None
         # torch's order of the axes in memory; code after the part may read it: `as_strided`, `is_contiguous`
-        order = _order(getattr(result, "meta", {}).get("val"))
+        order = _order(value)
         if not isinstance(node, GraphNode):
             results.append(("value", node))
         elif isinstance(node, Input):
             results.append(("arg", places[node]))
+        elif strides is not None:
+            results.append(("strided", (len(outputs), strides)))
+            outputs.append(node)
         elif order:
             back = tuple(order.index(a) for a in range(len(order)))
             results.append(("turned", (len(outputs), back)))
@@ -181,9 +199,9 @@ class OpenPart(OpenGraph):
 
     name = "torch_part"
 
-    def __init__(self, graph: torch.fx.Graph, known: Mapping[int, Any]) -> None:
-        """known: as for `_cut`. Raises Unsupported for operators that cannot be converted."""
-        self._graph, self._known = graph, known
+    def __init__(self, graph: torch.fx.Graph, known: Mapping[int, Any], views: Views = None) -> None:
+        """known, views: as for `_cut`. Raises Unsupported for operators that cannot be converted."""
+        self._graph, self._known, self._views = graph, known, views
         placeholders = [n for n in graph.nodes if n.op == "placeholder"]
         values = {k: n.meta.get("val") for k, n in enumerate(placeholders)}
         self._symbols = symbols_of_sizes(values.values())
@@ -199,10 +217,10 @@ class OpenPart(OpenGraph):
         if self.computes and told != set(self._symbols):
             raise Unsupported("a size that does not follow from the shapes of inputs")
         (output,) = graph.find_nodes(op="output")
-        sizes = [getattr(n, "meta", {}).get("val") for n in output.args[0]]
+        traced = [getattr(n, "meta", {}).get("val") for n in output.args[0]]
         self.results = tuple(
-            ("size", Size.of(s, values)) if isinstance(s, _SIZES) else r
-            for s, r in zip(sizes, first.results, strict=True)
+            _open_result(value, result, lambda n: n if isinstance(n, int) else Size.of(n, values))
+            for value, result in zip(traced, first.results, strict=True)
         )
 
     @property
@@ -234,13 +252,13 @@ class OpenPart(OpenGraph):
 
     def _at_numbers(self, numbers: Mapping[sympy.Symbol, int]) -> Graph:
         cut = self._cut_at(numbers)
-        same = [a == b or a[0] == b[0] == "value" for a, b in zip(cut.results, self._results, strict=True)]
+        same = [_same_result(a, b) for a, b in zip(cut.results, self._results, strict=True)]
         if cut.graph is None or cut.inputs != self.inputs or not all(same):
             raise Unsupported("a part of the model has other results at other sizes.")
         return cut.graph
 
     def _cut_at(self, numbers: Mapping[sympy.Symbol, int]) -> _Cut:
-        return _cut(sized(self._graph, numbers), self._known, self._open)
+        return _cut(sized(self._graph, numbers), self._known, self._open, self._views)
 
     def _numbers(self, shapes: Shapes) -> dict[sympy.Symbol, int]:
         extents = [
@@ -261,6 +279,23 @@ class OpenPart(OpenGraph):
     def _plain(self, k: int) -> list[Any]:
         """The sizes of an argument with exactly one symbol."""
         return [n for n in self._tensors[k].shape if len(symbols_of_sizes([n])) == 1]
+
+
+def _open_result(value: Any, result: tuple[str, Any], open_: Callable[[Any], Any]) -> tuple[str, Any]:
+    """A result at one set of sizes as the result at any sizes.
+
+    value: what torch has traced. open_: makes a function of a size.
+    """
+    if isinstance(value, _SIZES):
+        return "size", open_(value)
+    if result[0] == "strided":
+        return "strided", (result[1][0], Strides.of(value, open_))
+    return result
+
+
+def _same_result(a: tuple[str, Any], b: tuple[str, Any]) -> bool:
+    """Whether two sets of sizes give the same result: numbers and strides may differ."""
+    return a == b or a[0] == b[0] == "value" or (a[0] == b[0] == "strided" and a[1][0] == b[1][0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from autotensor.base.errors import AutotensorError
 from autotensor.frontends.torch import Unsupported
 from autotensor.frontends.torch.decomposed.table import WHOLE, extended
 from autotensor.frontends.torch.refused_operators import first_line
-from autotensor.integrations.compiled_part import CompiledPart, Run, compile_part, unpacked
+from autotensor.integrations.compiled_part import CompiledPart, Run, Views, compile_part, unpacked
 from autotensor.integrations.torch_options import Options
 
 # operators into which dispatch turns attention and a norm before AOT traces them; no linear or matmul is left
@@ -185,6 +185,8 @@ class _Effects:
     written: frozenset[int] = frozenset()  # arguments that it writes to
     # surely no effects: no written argument, no result that shares memory with another tensor
     none: bool = False
+    # results and written arguments of which torch reads strides and offset; None: unknown
+    views: Views = None
 
     @staticmethod
     def traced() -> _Effects | None:
@@ -196,7 +198,13 @@ class _Effects:
             return None
         written = frozenset(found.mutated_inp_runtime_indices)
         others = found.num_outputs_aliased + found.num_intermediate_bases + len(found.tokens)
-        return _Effects(written, not written and not others and not found.is_rng_op_functionalized)
+        none = not written and not others and not found.is_rng_op_functionalized
+        first = len(found.mutated_inp_runtime_indices)  # a part gives written arguments before its results
+        inputs = [found.input_info[n] for n in found.mutated_inp_runtime_indices]
+        kinds = [x.output_type.name for x in found.output_info]
+        turned = [k for k, x in enumerate(inputs) if x.mutates_metadata]
+        made = [first + k for k, kind in enumerate(kinds) if kind.startswith("alias_of")]
+        return _Effects(written, none, frozenset(turned + made))
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +275,7 @@ class _Traced:
             for n, x in enumerate(examples)
             if self.same and (n in kept - self.effects.written or _is_number(x, self._argument(n)))
         }
-        part = compile_part(self.graph, known, options)
+        part = compile_part(self.graph, known, options, self.effects.views)
         if self.effects.none:  # AOT's wrappers would have nothing to do, and would cost 20 us a call
             return unpacked(part)
         return self.boxed.around(self.found, part)

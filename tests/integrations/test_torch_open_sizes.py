@@ -220,3 +220,35 @@ def test_sizes_of_which_there_is_no_program(parts):
             x = torch.randn(n)
             check(f(x), half(x))
     assert programs(parts) == 3
+
+
+VIEWS = {
+    "a half": lambda x: x[x.shape[0] // 2 :],
+    "a half of the columns": lambda x: x[:, x.shape[1] // 2 :].t(),
+    "chunks": lambda x: x.chunk(3, dim=-1),
+    "an expansion": lambda x: x[:1].expand(x.shape[0], -1),
+    "strides": lambda x: x.as_strided((x.shape[0], 2), (1, 2), 1),
+    "an imaginary part": lambda x: torch.view_as_complex(x.unflatten(1, (-1, 2))).imag,
+    "no rows": lambda x: x[x.shape[0] :],
+    "a written half": lambda x: (x[x.shape[0] // 2 :].mul_(3), x[:, x.shape[1] // 2 :])[1],
+    "other axes of the argument": lambda x: (x.as_strided_((x.shape[0] // 2, 2), (1, x.shape[0]), 1), x * 2),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_views_of_arguments_lie_where_they_lie_in_eager_mode(view):
+    """AOT makes such a result of the argument's memory, by the strides and the offset of ours."""
+    fast = torch.compile(view, backend=autotensor, dynamic=True, options=LOG)
+    for size in (6, 8):
+        for whole in (torch.randn(size, size), torch.randn(size + 2, size)[2:], torch.randn(size, size).t()):
+            mine, eager = whole.clone(), whole.clone()
+            try:
+                expected = view(eager)
+            except RuntimeError:
+                continue  # a complex view of transposed memory
+            got = fast(mine)
+            check((got, mine), (expected, eager))
+            for g, e in zip(flat(got), flat(expected), strict=True):
+                shared = e.untyped_storage().data_ptr() == eager.untyped_storage().data_ptr()
+                assert (g.untyped_storage().data_ptr() == mine.untyped_storage().data_ptr()) is shared
+                assert not shared or g.stride() == e.stride()

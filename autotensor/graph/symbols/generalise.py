@@ -255,7 +255,8 @@ def _with_numbers(cuts: Sequence[Cut]) -> Sequence[Cut]:
         ]
         if several:
             alike[n] = tuple(_inlined(g, several) for g in same)
-    return [(graph, groups) for (graph, _), groups in zip(cuts, zip(*alike, strict=True), strict=True)]
+    of_cuts = zip(*alike, strict=True) if alike else [()] * len(cuts)  # a model may compute nothing
+    return [(graph, groups) for (graph, _), groups in zip(cuts, of_cuts, strict=True)]
 
 
 def _inlined(group: Group, constants: Sequence[int]) -> Group:
