@@ -38,7 +38,7 @@ class Strides:
         return Strides(tuple(number(s) for s in value.stride()), number(offset))
 
     def placed(self, values: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
-        """A tensor with these values and strides, in new memory. It is no view of another tensor."""
+        """A tensor with these values and strides, in new memory. It is not a view of another tensor."""
         strides = [s if isinstance(s, int) else s(args) for s in self.strides]
         offset = self.offset if isinstance(self.offset, int) else self.offset(args)
         if values.numel():

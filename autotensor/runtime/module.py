@@ -240,8 +240,8 @@ class Module(CompiledFunction):
     def _block(self, nthreads: int, preparing: bool = False) -> _ArgumentBlock:
         """A new block: shared values, its own workspaces, and its own prepared arrays if none are shared.
 
-        preparing: without the workspaces that threads share. What depends on constants only is in prepared
-        arrays, and in an open function those workspaces have the size for the greatest extents of all.
+        preparing: without the workspaces that threads share. Stages that depend on constants only are in
+        prepared arrays. In an open function, the shared workspaces have the size for the greatest extents.
         """
         slots = (ctypes.c_void_p * max(1, len(self.artifact.args)))()
         keep: list[Array] = []
