@@ -25,6 +25,7 @@ from autotensor.cli.output_files import check_place
 from autotensor.runtime.extents import OpenShapes
 from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import OPEN_SHAPES, ArgSpec, Artifact
+from autotensor.runtime.files.atomic_write import is_stream
 from autotensor.runtime.open_artifact import Function, open_artifact
 from autotensor.runtime.sample_arrays import sample_inputs
 
@@ -122,22 +123,30 @@ def place_of(out: Path | None, graph: Graph | GraphFamily, source: Source) -> Pa
     if is_exported(path.name):
         raise InputError(f"{path} would be taken for a torch program.", fix=f"Name it {path.stem}.atm.")
     check_place(path)
+    if path.exists() and is_stream(path.stat()):
+        raise InputError(f"{path} is not a file on disk, which a compiled model must be.", fix="Name a file.")
     if path.suffix != ".atm":
         raise InputError(f"{path}: a compiled model's file ends in .atm.", fix=f"Name it {path.name}.atm.")
     return path
 
 
 def _held(path: Path) -> Sequence[Artifact]:
-    """The contents of a file; empty if it does not exist or cannot be read."""
-    try:
-        return artifacts.load_all(path) if path.exists() else ()
-    except ArtifactError:
+    """The contents of a compiled file; empty if it does not exist or is empty. Raises InputError if it is not
+    a compiled file, or is damaged."""
+    if not path.exists() or path.stat().st_size == 0:
         return ()
+    try:
+        return artifacts.load_all(path)
+    except ArtifactError as error:
+        raise InputError(
+            f"{path} exists and cannot be read as a compiled model.",
+            fix="Name another file with --out, or replace it by --force.",
+        ) from error
 
 
 def check_replaced(path: Path, plans: Sequence[ModelPlan], force: bool) -> None:
     """Raises InputError if the file at `path` holds something else than these plans will give: another model,
-    or this one for other inputs, input values, weights or targets. An unreadable file may be replaced."""
+    or this one for other inputs, input values, weights or targets, or no model at all."""
     held = () if force else _held(path)
     if not held:
         return
@@ -169,7 +178,7 @@ def check_replaced(path: Path, plans: Sequence[ModelPlan], force: bool) -> None:
 
 def check_known(path: Path, plan: ModelPlan, log: Log, force: bool) -> None:
     """Raises InputError if tuning would first replace the model at `path`, which may be tuned, by one with
-    default schedules, because the log has none of its tasks. An unreadable file may be replaced."""
+    default schedules, because the log has none of its tasks."""
     from autotensor.api.models import held_in, resolved
 
     if force or not _held(path):

@@ -17,7 +17,7 @@ from autotensor.cli.model_files.atm_calls import Call, calls_of
 from autotensor.cli.model_files.onnx_files import RunsInParts, is_onnx
 from autotensor.cli.options import Log, Machine, Source
 from autotensor.cli.output import say, table
-from autotensor.cli.output_files import check_place
+from autotensor.cli.output_files import SCRIPT, check_output, files_of_log
 from autotensor.cli.values import call_arrays, parted
 from autotensor.runtime.files import artifact_file
 from autotensor.runtime.files.artifact import Artifact
@@ -50,7 +50,7 @@ def checked(
     """The verdicts at each set of shapes that the options choose, up to the first that is wrong."""
     parted(input or ())  # before anything is compiled
     if script is not None:
-        check_place(script)
+        _check_script(script, log)
     onnx = None if against in (None, FLOAT64) else against
     function, plan = _compiled(model, source, machine, log)
     found: list[Checked] = []
@@ -66,12 +66,26 @@ def checked(
                 drift=against is not None,
                 onnx=onnx,
                 store=store,
-                script=script or Path("wrong_kernel.py"),
+                script=script,
             )
             found.append(Checked(call, report))
             if not report.is_right:
                 break
     return found
+
+
+def _check_script(script: Path, log: Log) -> None:
+    """Raises InputError unless the script, and the two files next to it, may be written."""
+    if script.suffix != ".py":
+        raise InputError(f"{script}: the script is a Python program.", fix=f"Name it {script.name}.py.")
+    check_output(script, SCRIPT, None, files_of_log(log.db))
+    if script.exists():  # an earlier script, and the files next to it are its data
+        return
+    for path in (script.with_suffix(ending) for ending in (".atm", ".npz")):
+        if path.exists():
+            raise InputError(
+                f"{path} exists, and the script's data would replace it.", fix="Name another file."
+            )
 
 
 def _compiled(model: str, source: Source, machine: Machine, log: Log) -> tuple[Function, ModelPlan | None]:
@@ -129,6 +143,7 @@ def _document(report: Report) -> dict[str, Any]:
         "first_wrong": None if first is None else first.number,
         "complaints": list(report.complaints),
         "script": None if report.script is None else str(report.script),
+        "unwritten": report.unwritten,
         "seconds": report.seconds,
         "distances": [asdict(d) for d in report.distances],
         "kernels": [asdict(k) for k in report.kernels],
@@ -173,6 +188,10 @@ def _print_report(report: Report) -> None:
             say(f"  {line}")
     if report.script is not None:
         say(f"python {report.script} shows it.")
+    elif report.unwritten:
+        say(f"{report.unwritten[0].upper()}{report.unwritten[1:]}.")
+    else:
+        say("`--script FILE.py` writes a script that shows it, with its data.")
 
 
 def _row(k: KernelCheck, drifts: bool) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from pathlib import Path
@@ -47,11 +48,36 @@ def test_a_wrong_kernel_is_named_with_its_trace_and_a_script():
     assert f"Kernel 1, {name}, is the first that is wrong: output 't2': " in said.out
     assert "It was made by no trial that the log has." in said.out
     assert '  s["t1"].' in said.out
-    assert said.out.endswith("python wrong_kernel.py shows it.\n")
+    assert said.out.endswith("`--script FILE.py` writes a script that shows it, with its data.\n")
+    assert sorted(p.name for p in Path().iterdir()) == ["mlp.atm"]
     document = json.loads(cli("verify", "mlp.atm", "--json", "--script", "other.py").out)
     assert document["first_wrong"] == 1
     assert [k["complaint"] == "" for k in document["kernels"]] == [True, False, True]
     assert Path("other.npz").exists()
+    for _ in range(2):
+        assert cli("verify", "mlp.atm", "--script", "other.py").out.endswith("python other.py shows it.\n")
+    before = Path("mlp.atm").read_bytes()
+    said = cli("verify", "mlp.atm", "--script", "mlp.py")
+    assert "mlp.atm exists, and the script's data would replace it." in said.err
+    Path("own.py").write_text("print(1)")
+    assert "own.py exists and is not a script" in cli("verify", "mlp.atm", "--script", "own.py").err
+    assert Path("mlp.atm").read_bytes() == before
+
+
+def test_the_verdict_is_told_if_the_script_cannot_be_written(monkeypatch):
+    plan = at.plan_model(MODELS.get("mlp").build(batch=1))
+    wrong, _ = planting.model_with(plan, 1, planting.wrong_constant)
+    artifacts.save("mlp.atm", wrong)
+
+    def full(script, *rest):
+        raise OSError(errno.ENOSPC, "No space left on device", str(script.with_suffix(".npz")))
+
+    monkeypatch.setattr("autotensor.api.verifying.verify.write_case", full)
+    said = cli("verify", "mlp.atm", "--script", "s.py")
+    assert said.code == 1
+    assert "is the first that is wrong: output 't2': " in said.out
+    end = "The script s.py could not be written: s.npz: No space left on device.\n"
+    assert said.out.endswith(end)
 
 
 def test_a_trial_of_the_log_is_named(tmp_path):
@@ -77,3 +103,13 @@ def test_what_is_said_of_mistakes(words, told):
     said = cli("verify", *words)
     assert said.code == 1
     assert told in said.err
+
+
+def test_of_a_file_for_several_processors_one_is_verified():
+    assert cli("compile", "mlp", "--for", "x86-64-v2,x86-64-v3").code == 0
+    said = cli("verify", "mlp.atm")
+    assert said.code == 0, said.err
+    assert said.out.splitlines()[-1].startswith("All 3 kernels are right")
+    refused = cli("compile", "mlp.atm", "--emit", "c")
+    assert refused.code == 1
+    assert "mlp.atm" in refused.err

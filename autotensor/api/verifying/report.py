@@ -56,6 +56,7 @@ class Report:
     complaints: tuple[str, ...]  # about the whole, not about one kernel
     seconds: float
     script: Path | None = None  # a script that shows the first wrong kernel
+    unwritten: str = ""  # why there is no such script, although one was wanted
     distances: tuple[Distance, ...] = ()  # of the model's results from each reference of `against`
 
     @property
@@ -70,7 +71,8 @@ class Report:
     def __str__(self) -> str:
         if self.first is not None:
             first = self.first
-            return f"{self.model}: kernel {first.number}, {first.name}, is wrong: {first.complaint}"
+            lack = f" ({self.unwritten})" if self.unwritten else ""
+            return f"{self.model}: kernel {first.number}, {first.name}, is wrong: {first.complaint}{lack}"
         if self.complaints:
             return f"{self.model}: {self.complaints[0]}"
         return f"{self.model}: {_all(len(self.kernels))} right ({self.seconds:.0f} s)."

@@ -179,16 +179,28 @@ def check(
         far += distances(names, ours, who, theirs)
         if first is None:
             complaints += beside_onnx(run, onnx, who, theirs, ours)
+    written, unwritten = None, ""
     if first is not None and script is not None and run.case is not None:
-        write_case(script, run.case, first.complaint, module.threads)
+        try:
+            write_case(script, run.case, first.complaint, module.threads)
+            written = script
+        except (OSError, ArtifactError) as error:  # the verdict counts, with or without a script
+            unwritten = f"the script {script} could not be written: {_reason(error)}"
     return Report(
         artifact.name,
         tuple(checks),
         tuple(complaints),
         time.monotonic() - began,
-        script if first is not None and run.case is not None else None,
+        written,
+        unwritten,
         tuple(far),
     )
+
+
+def _reason(error: OSError | ArtifactError) -> str:
+    if isinstance(error, ArtifactError):
+        return error.what.rstrip(".")
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
 
 
 def refuse_devices(artifact: Artifact) -> None:

@@ -108,9 +108,7 @@ def compile(
     if emit is Form.C:
         if processors is not None:
             raise typer.BadParameter("a C library is for one processor.", param_hint="'--for'")
-        if force:
-            raise typer.BadParameter("a C library is always replaced.", param_hint="'--force'")
-        _write_c(model, source, machine, log, out, name, json)
+        _write_c(model, source, machine, log, out, name, force, json)
         return
     if name:
         raise typer.BadParameter("it names C functions; add --emit c.", param_hint="'--name'")
@@ -160,6 +158,7 @@ def _write_c(
     log: Log,
     out: Path | None,
     name: str,
+    force: bool,
     json: bool,
 ) -> None:
     """Writes a C library. A compiled file may be for any machine, because it is not run here."""
@@ -171,7 +170,7 @@ def _write_c(
         facts,
         is_file,
     )
-    from autotensor.codegen.library.write import check_library, write_library
+    from autotensor.codegen.library.write import check_library, check_replaced, write_library
     from autotensor.runtime.files import artifact_file
 
     notes: list[str] = []
@@ -181,6 +180,8 @@ def _write_c(
         artifact = artifact_file.load(model)
         name = name or artifact.name
         folder = out or Path(name)
+        if not force:
+            check_replaced(folder, name, artifact.name)
     else:
         from autotensor.api.models import plan_model
 
@@ -188,6 +189,8 @@ def _write_c(
         name = name or graph.name
         folder = out or Path(name)
         check_library(target, folder, name)  # before minutes of work
+        if not force:
+            check_replaced(folder, name, graph.name)
         known = compile_known(plan_model(graph, target, facts=facts(model, source)), log, prepared=True)
         artifact, notes = known.artifact, known.notes
     library = write_library(artifact, folder, name)

@@ -49,8 +49,7 @@ def verify(
         Path | None,
         typer.Option(
             metavar="FILE.py",
-            help="Script that shows the first wrong kernel; its data go next to it. Default: "
-            "./wrong_kernel.py.",
+            help="Write a script that shows the first wrong kernel; its data go next to it.",
         ),
     ] = None,
     source: Source,
@@ -61,7 +60,7 @@ def verify(
 ) -> None:
     """Run a model kernel by kernel, and compare each with a float64 reference on the same arrays.
 
-    Names the first kernel that differs, with its trial and trace, and writes a script that shows the
+    Names the first kernel that differs, with its trial and trace; --script writes a script that shows the
     difference. A compiled file with run-time extents is verified at the least and the greatest of those that
     --input, --batch and --shape do not choose. The exit code is 1 if any kernel is wrong.
     """

@@ -13,7 +13,7 @@ LIBRARIES = "-lm -pthread"  # libraries that a program is linked with, besides l
 _HEADER = """\
 /* {signature}
 
-   Made by autotensor {version} for {triple} {cpu}. C99 or C++; link with {libraries}.
+   {made}, version {version}, for {triple} {cpu}. C99 or C++; link with {libraries}.
 
        {name}_handle *f;
        int status = {name}_create(&f, {file}, 0);
@@ -108,6 +108,7 @@ def header(artifact: Artifact, name: str, triple: str, weights: str) -> str:
     return _HEADER.format(
         **_names(name, weights),
         signature=_comment(f"{name}: {Signature(inputs, outputs)}"),
+        made=made_from(artifact.name),
         version=environment_versions().get("autotensor", ""),
         triple=triple,
         cpu=artifact.target.arch or "",
@@ -119,6 +120,11 @@ def header(artifact: Artifact, name: str, triple: str, weights: str) -> str:
         workspace=workspace_bytes(artifact, artifact.target.num_cores),
         cores=artifact.target.num_cores,
     )
+
+
+def made_from(model: str) -> str:
+    """A line of the header that tells the libraries of different models apart."""
+    return f"Made by autotensor from {_comment(model)}"
 
 
 def example(name: str, weights: str) -> str:
@@ -141,4 +147,4 @@ def _comment(text: str) -> str:
     return text.replace("*/", "* /").replace("/*", "/ *").replace("\n", " ")
 
 
-__all__ = ["LIBRARIES", "example", "header"]
+__all__ = ["LIBRARIES", "example", "header", "made_from"]

@@ -22,7 +22,7 @@ import llvmlite.binding as llvm
 
 from autotensor.base.errors import ArtifactError, InputError, TargetError
 from autotensor.base.target import Target
-from autotensor.codegen.library.header import example, header
+from autotensor.codegen.library.header import example, header, made_from
 from autotensor.codegen.library.interface import exported, interface_ir
 from autotensor.codegen.library.shared_object import link_shared
 from autotensor.codegen.library.shared_threads import shared_symbol
@@ -142,6 +142,25 @@ def check_library(target: Target, folder: Path, name: str) -> str:
     return triple
 
 
+def check_replaced(folder: Path, name: str, model: str) -> None:
+    """Raises InputError if the library would replace files other than an earlier library of this model."""
+    endings = (f"{name}.h", f"{name}.o", f"{name}.weights", f"{name}_example.c", f"lib{name}.so")
+    there = [path for path in (folder / each for each in endings) if path.exists()]
+    if there and not _is_of(folder / f"{name}.h", model):
+        raise InputError(
+            f"{there[0]} exists and does not belong to a C library of {model}.",
+            fix="Name another folder with --out, or replace it by --force.",
+        )
+
+
+def _is_of(header: Path, model: str) -> bool:
+    """Whether a header is that of a library of this model."""
+    try:
+        return f"{made_from(model)}, version ".encode() in header.read_bytes()
+    except OSError:
+        return False
+
+
 def _values(artifact: Artifact) -> dict[str, Array]:
     """The weights that `entry` reads besides its arguments. Raises ArtifactError for a weight without a
     value."""
@@ -157,4 +176,4 @@ def _values(artifact: Artifact) -> dict[str, Array]:
     return {name: artifact.values[name] for name in read}
 
 
-__all__ = ["Library", "check_library", "write_library"]
+__all__ = ["Library", "check_library", "check_replaced", "write_library"]
