@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from autotensor.runtime.workers.children import Child
 from autotensor.schedule.algorithm import FEWEST_OPERATIONS
 from autotensor.search.measuring.building import WORKER, Built, failure
 from autotensor.search.measuring.candidate_time_limit import SIGNAL
-from autotensor.search.measuring.checks import exact_on_integers
+from autotensor.search.measuring.checks import exact_on_integers, output_bounds
 from autotensor.search.measuring.measure_request import (
     LEAST_SAMPLES,
     MeasureOptions,
@@ -37,6 +38,7 @@ from autotensor.search.measuring.measure_request import (
 from autotensor.search.measuring.oracle import Oracle
 from autotensor.search.measuring.race_rule import racing
 from autotensor.search.measuring.running_mark import NOBODY, Mark
+from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 from tuning_db.records import Status
 
@@ -47,6 +49,7 @@ SURELY_SLOW = 4.0
 HOPELESS = 100.0  # a run that takes this multiple of the best time, and more than a second, is ended
 _LEAST_LIMIT_S = 1.0
 ABOVE_PEAK = 1.10
+_ANOTHER: Question = ("normal", 104_729, False)  # in place of whole numbers
 _FRESH: Question = ("normal", 7919, False)  # a seed that the checks before timing do not use
 _GRACE_S = 1.0  # seconds for the child's work around a run: filling and comparing arrays
 # most retakes of a round, if the reference kernel shows before it that other programs use the cores
@@ -59,6 +62,15 @@ _LOAD_TIMEOUT_S = 60.0
 _DEATHS_WITHOUT_BLAME = 2
 # a sample takes this many times as long as its calls: work before each call, warm-up, counting calls, retakes
 _SAMPLE_TAKES = 8
+
+
+def questions_of(dag: ComputeDAG, seeds: Sequence[int]) -> list[Question]:
+    """The inputs that every candidate is checked with. On whole numbers, arguments of an arg-max are often
+    equal. If they are rounded, each candidate takes another one of them, so other inputs are asked then."""
+    exact = exact_on_integers(dag)
+    decided_by_rounding = not exact and inf in output_bounds(dag).values()
+    last = _ANOTHER if decided_by_rounding else ("integer", seeds[0], exact)
+    return [*(("normal", seed, False) for seed in seeds), last]
 
 
 @dataclass(slots=True, eq=False)
@@ -192,9 +204,7 @@ class Race:
         """
         self._workload, self._oracle = workload, oracle
         self._repeat = max(LEAST_SAMPLES, repeat or self.options.repeat)
-        exact = exact_on_integers(workload.dag)
-        questions: list[Question] = [("normal", seed, False) for seed in self.options.seeds]
-        questions.append(("integer", self.options.seeds[0], exact))
+        questions = questions_of(workload.dag, self.options.seeds)
         # entrants of a final race were measured before, however slow they are
         self._best = incumbent_s = None if repeat else incumbent_s
         self._limited = repeat is None

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from autotensor import te
 from autotensor.base.target import host
 from autotensor.search.measuring import racing
 from autotensor.search.measuring.building import Built
 from autotensor.search.measuring.measure_request import MeasureOptions
-from autotensor.search.measuring.racing import DISTURBED, RETAKES, Entrant, Race
+from autotensor.search.measuring.racing import DISTURBED, RETAKES, Entrant, Race, questions_of
+from autotensor.te.dag import ComputeDAG
 
 CALM, BUSY = 1e-3, 2 * DISTURBED * 1e-3  # seconds of the reference kernel
 
@@ -58,3 +60,22 @@ def test_who_is_likely_slower_is_dropped_in_a_batch_and_not_at_the_end_of_a_run(
     assert race._unfinished([leader, other], None) == [leader]
     race._limited = False
     assert race._unfinished([leader, other], None) == [leader, other]
+
+
+@pytest.mark.parametrize(("rounded", "kinds"), [(False, ["normal", "integer"]), (True, ["normal", "normal"])])
+def test_an_arg_max_of_rounded_numbers_is_not_asked_on_whole_numbers(rounded: bool, kinds: list[str]) -> None:
+    """On whole numbers, many cosines are equal, and each rounding takes another one of them."""
+    x, k, n = te.placeholder((40, 6), name="x"), te.reduce_axis(6, name="k"), te.reduce_axis(40, name="n")
+    size = te.compute((40,), lambda i: te.sum(x[i, k] * x[i, k], axis=k), name="size")
+    unit = te.compute((40, 6), lambda i, j: x[i, j] / te.sqrt(size[i]) if rounded else x[i, j], name="unit")
+    r = te.reduce_axis(6, name="r")
+    near = te.compute((40, 40), lambda i, j: te.sum(unit[i, r] * unit[j, r], axis=r), name="near")
+    last = te.comm_reducer(
+        lambda a, b: (te.select(a[1] >= b[1], a[0], b[0]), te.maximum(a[1], b[1])),
+        lambda t0, t1: (te.const(-1, t0), te.min_value(t1)),
+        name="argmax",
+    )
+    at, most = te.compute((40,), lambda i: last((n, near[i, n]), axis=n), name="most")
+    asked = questions_of(ComputeDAG.of([x, at, most]), (0,))
+    assert [kind for kind, _, _ in asked] == kinds
+    assert len(set(asked)) == 2
