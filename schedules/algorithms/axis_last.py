@@ -28,7 +28,7 @@ NAME = "axis_last"
 def axis_last(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
     """The stage with another axis last, and the transposed result; None if no other axis is better."""
     op = stage.op
-    order = order_of_readers(state, stage) or order_along_memory(op)
+    order = order_of_readers(state, stage) or order_along_memory(op) or order_of_batches(op)
     if not order:
         return None
     name = fresh(f"{op.name}.along", set(state.names))
@@ -67,6 +67,21 @@ def order_along_memory(op: StageOp) -> tuple[IterDef, ...]:
     """The axes of a reduction with the axis last that moves along memory; () if there is no such axis."""
     along = axis_along_memory(op)
     return () if along is None else (*(a for a in op.axes if a is not along), along)
+
+
+def order_of_batches(op: StageOp) -> tuple[IterDef, ...]:
+    """The axes of a product with those first that all operands have, and then the others, if the last axis is
+    such a batch axis; () for other stages. Each operand has axes of its own.
+
+        C[i, j, b] = Σ_k A[i, b, k] * B[j, b, k]     ──▶     (b, i, j)
+    """
+    read = [free_vars(load) for load in op.loads()]
+    batches = tuple(a for a in op.axes if all(a.var in names for names in read))
+    others = tuple(a for a in op.axes if a not in batches)
+    own = [{a.name for a in others if a.var in names} for names in read]
+    apart = len(own) > 1 and all(own) and sum(map(len, own)) == len(others)
+    fits = op.is_reduction and not op.is_open and apart and op.axes[-1] in batches
+    return (*batches, *others) if fits else ()
 
 
 def axis_along_memory(op: StageOp) -> IterDef | None:

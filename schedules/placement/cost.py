@@ -194,6 +194,8 @@ def _load(point: Point, along: str, lanes: int) -> float:
             return 1.0 if step <= 1 else APART if step == 2 else GATHER * lanes
         case Other(Expr() as e) if is_data(e):
             return GATHER * lanes
+        case Part(of, div, mod) if of.step(along) == 0 or (of.step(along) == 1 and not div and mod > lanes):
+            return 1.0  # the same for all lanes, or contiguous except where the loop is cut
         case Part() | Other():
             return APART
 

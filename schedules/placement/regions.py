@@ -91,16 +91,25 @@ def _middle(extent: int, size: int) -> Side:
 def _side(index: Expr, extent: int, ranges: Mapping[str, Side]) -> Side:
     """The range of a dimension that an index covers."""
     form = access(index)
-    if form is not None and form.is_sum and form.steps.keys() <= ranges.keys():
+    if form is not None and not form.div and form.steps.keys() <= ranges.keys():
         ends = [(k * ranges[a][0], k * ranges[a][1]) for a, k in form.steps.items()]
         low = form.constant + sum(min(e) for e in ends)
         high = form.constant + sum(max(e) for e in ends)
+        if form.mod:
+            low, high = _remainders(low, high, form.mod)
     else:
         known = {v: Interval(*ranges[v.name]) for v in free_vars(index) if v.name in ranges}
         found = bounds(known).of(index)
         low = -FAR if found.lo is None else found.lo
         high = FAR if found.hi is None else found.hi
     return max(0, min(low, extent - 1)), max(0, min(high, extent - 1))
+
+
+def _remainders(low: int, high: int, c: int) -> Side:
+    """The remainders by c of an index. All boxes of a stage have the same extents. So if some other tile goes
+    around the end, like that of (i + 1) % c, every box has all remainders."""
+    size = high - low + 1
+    return (low % c, low % c + size - 1) if low % size == 0 and c % size == 0 else (0, c - 1)
 
 
 def _joined(a: Box, b: Box) -> Box:

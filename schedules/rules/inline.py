@@ -1,7 +1,8 @@
 """Cheap pointwise stages are inlined into their consumers, unless these would compute them repeatedly.
 
-Expensive stages (exp) are inlined only into a single pointwise consumer that reads each element once. Its
-vectors must then read contiguous memory, or more of its loads must be contiguous than with the stage kept.
+Expensive stages (exp) are inlined only into a single consumer that reads each element once: a pointwise
+stage, or a reduction that has another term for each element. Its vectors must then read contiguous memory, or
+more of its loads must be contiguous than with the stage kept.
 Padding before a reduction is left to the reduction's rule, which decides where to copy it. A chain is cut if
 the expression would be nested too deeply.
 
@@ -29,6 +30,7 @@ from schedules.kit.stage_analysis import (
     is_constant,
     is_expensive,
     is_padding,
+    is_read_by_terms,
     lanes_of,
     reads,
     reads_once,
@@ -67,13 +69,16 @@ def inline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     if is_padding(op) and summed:
         return ()
     if is_expensive(op):
-        single = len(consumers) == 1 and reads_once(consumers[0].op, op) and not summed
-        if not single or not _runs_along(state, consumers[0].op, op):
+        own = is_read_by_terms if summed else reads_once
+        single = len(consumers) == 1 and own(consumers[0].op, op)
+        if not single or not _runs_along(state, consumers[0].op, op) or (summed and target.kind != "llvm"):
             return ()
     gone = Extension((Inline(stage.name),), done=(stage.name,))
     kept = Extension(stays=(stage.name,), onward=True)
     if target.kind == "llvm" and _is_table(op, consumers):
         return (kept, gone)
+    if summed and is_expensive(op):
+        return (gone, kept)
     decided = len(consumers) == 1 and not summed and _is_decided(state, consumers[0], stage, target)
     if target.kind != "llvm" or decided or any(is_constant(state, c) for c in summed):
         return (gone,)

@@ -38,6 +38,7 @@ from autotensor.schedule.primitives.store_at import StoreAt
 from autotensor.schedule.sketch import Hole, Option
 from autotensor.schedule.state import Inlined, Ref, Stage, State, nested
 from autotensor.te.dag import IterDef, StageOp
+from schedules.kit.index_periods import vectors_of_period
 from schedules.kit.parallel_region import is_worth_a_region
 from schedules.kit.shared_steps import in_vectors
 from schedules.kit.sketch_writer import SketchWriter
@@ -256,12 +257,14 @@ class _Pipeline(SketchWriter):
         super().__init__()
         self.state, self.group, self.placed, self.target = state, group, placed, target
         self.lanes = group.lanes
+        self.after = state  # without the stages that are inlined
 
     def build(self) -> Extension:
         plan, last = self.placed.plan, self.group.last
         for op in reversed(self.group.order):
             if op.name in plan.inlined:
                 self.write(Inline(op.name))
+                self.after = Inline(op.name).apply(self.after)
         summed = [o for o in self.group.order if o.is_reduction and (o.name in plan.tiled or o is last)]
         self.write(*(CacheWrite(o.name, "local") for o in summed))
         around, at, inner = self._host(last)
@@ -299,7 +302,10 @@ class _Pipeline(SketchWriter):
                 steps.append(f"{a.name}.1")
                 inside.append(f"{a.name}.2")
                 continue
-            self.hole(f"{op.name}/{a.name}", *_sizes(a, size, self.lanes if a is tiled[-1] else 1))
+            least = self.lanes if a is tiled[-1] else 1
+            whole = self.lanes * self._whole_periods(op) if a is op.axes[-1] else 1
+            wanted = min(a.extent, ceil(size / whole) * whole) if whole > self.lanes else size
+            self.hole(f"{op.name}/{a.name}", *_sizes(a, wanted, least))
             self.split(op.name, a.name, Ref(self.holes[-1].name))
             outer.append(f"{a.name}.0")
             inside.append(f"{a.name}.1")
@@ -321,8 +327,9 @@ class _Pipeline(SketchWriter):
             return f"{last}.0"
         if small < lanes:
             return loops[-1]
-        self.split(name, last, lanes)
-        inner = [f"{last}.1"]
+        whole = self._whole_periods(op)
+        self.split(name, last, *([whole] if whole > 1 else []), lanes)
+        inner = [f"{last}.{n}" for n in range(1, 3 if whole > 1 else 2)]
         hole = self._rows(op) if len(loops) > 1 else None
         if hole is not None:
             self.holes.append(hole)
@@ -331,6 +338,10 @@ class _Pipeline(SketchWriter):
             self.write(Reorder(name, (f"{loops[-2]}.0", f"{last}.0", *inner)))
         self.write(*in_vectors(name, *inner))
         return f"{last}.0"
+
+    def _whole_periods(self, op: StageOp) -> int:
+        """The vectors along a stage's last axis that are a multiple of the period of its indices."""
+        return vectors_of_period(self.after.stage(op.name).op.bodies, op.axes[-1:], self.lanes)
 
     def _rows(self, op: StageOp) -> Hole | None:
         """The hole for the number of rows of a stage that are computed together; None if neighbouring rows,

@@ -1,25 +1,32 @@
 """Pointwise stages, copies, transposes: outer loops are parallel, and vectors are contiguous in memory.
 
 K[i, j] = A[i // 30, j // 30] * B[i % 30, j % 30]     ──▶     vectors inside each run of 30 j
+U[i, j] = X[i // 3, j // 3]                           ──▶     tiles of three vectors: 48 j read 16 elements
+
+Rows shorter than a vector fill vectors together. Neighbouring rows of a stencil are computed together, also
+if the stencil is in a stage that the rule `inline` puts into this one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import ceil, lcm, prod
 
 from autotensor.base.target import Target
 from autotensor.ir.bounds import Interval, bounds
 from autotensor.ir.expr import Binary, Const, Expr, Load, Op, const
 from autotensor.ir.simplify import Simplifier
-from autotensor.ir.visit import collect, free_vars
+from autotensor.ir.visit import MOST_NESTED, collect, free_vars
+from autotensor.schedule.inlining import inline_into
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole
-from autotensor.schedule.state import Ref, Stage, State
+from autotensor.schedule.state import Ref, Stage, State, nested
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
 from schedules.kit.flat_axes import long_axes, long_loops
+from schedules.kit.index_periods import vectors_of_period
 from schedules.kit.parallel_region import divided_as_one
 from schedules.kit.shared_elements import share_work
 from schedules.kit.shared_steps import fused, in_vectors
@@ -28,12 +35,14 @@ from schedules.kit.tiles import singles
 from schedules.placement.reads import points_read, shares_rows
 from schedules.placement.rows import rows_hole
 from schedules.registry import Extension
-from schedules.rules.inline import possible_loads
+from schedules.rules.inline import MOST_LOADS, inline, possible_loads
 
 # With at least this many rows for each core, only rows are divided: the largest unequal part is then a 64th,
 # or a 16th if four rows are written together (chosen, 2026-11).
 EVEN = 64
+DEEP = 16  # most stages that are written out
 PLANES = 4  # most planes that are written together
+MOST_WRITTEN = 10  # most vectors of a tile of short rows (chosen, 2026-12)
 
 
 def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
@@ -41,7 +50,6 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     if target.kind != "llvm" or op.is_reduction or not undecided(state, stage) or not op.axes:
         return ()
     lanes = lanes_of(op, target)
-    hole = Hole(f"{stage.name}/unroll", singles((1, 2, 4)), (1,))
     steps, axes = long_loops(stage.name, op)
     extent = long_axes(op)[-1].extent
     one_row = _is_one_row(state, op, lanes)
@@ -58,14 +66,20 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     if extent < lanes:
         scalar = (*steps, *divided_as_one(stage.name, axes[:-1] or axes, op, lanes, target))
         return (*_interleaved(op, stage.name, lanes, target), Extension(scalar, (), (stage.name,)))
+    read = (*op.bodies, *possible_loads(state, op, target))
+    whole = 1 if one_row or period else vectors_of_period(read, long_axes(op)[-1:], lanes)
+    hole = Hole(f"{stage.name}/unroll", singles(tuple(sorted({1, 2, 4, whole}))), (whole,))
     steps.append(SplitStep(stage.name, last, (Ref(hole.name), lanes)))
     inner, holes = [f"{last}.1", f"{last}.2"], [hole]
     outer = [*axes[:-1], f"{last}.0"]
     flat = replace(op, axes=long_axes(op))
     seen = (points_read(flat, (), (flat,)) or {}) if len(axes) > 1 and not period else {}
+    if seen and not shares_rows(flat, seen):
+        flat = replace(_written_out(state, op, target), axes=long_axes(op))
+        seen = points_read(flat, (), (flat,)) or {}
     if shares_rows(flat, seen):
         row = flat.axes[-2]
-        producers = map(state.producer, op.reads())
+        producers = map(state.producer, flat.reads())
         loaded = all(p is None or p.op.is_reduction for p in producers)
         holes.append(rows_hole(flat, seen, target, loaded))
         steps.append(SplitStep(stage.name, row.name, (Ref(holes[-1].name),)))
@@ -94,6 +108,22 @@ def fitting(extent: int, lanes: int, least: int) -> int:
     """
     shorter = [n for n in (lanes // 2, lanes // 4) if least <= n <= extent < lanes]
     return next((n for n in shorter if extent % n == 0), max(shorter, default=lanes))
+
+
+def _written_out(state: State, op: StageOp, target: Target) -> StageOp:
+    """The op with the expressions of the stages that the rule `inline` puts into it."""
+    for _ in range(DEEP):
+        sources = (p for b in op.reads() if (p := state.producer(b)) is not None)
+        gone = next((p.op for p in sources if _is_inlined(state, p, target)), None)
+        if gone is None or nested(op, gone) > MOST_NESTED or len(op.loads()) > MOST_LOADS:
+            break
+        op = inline_into(op, gone)
+    return op
+
+
+def _is_inlined(state: State, stage: Stage, target: Target) -> bool:
+    found = inline(state, stage, target)
+    return bool(found) and bool(found[0].done)
 
 
 def _is_one_row(state: State, op: StageOp, lanes: int) -> bool:
@@ -207,19 +237,28 @@ def _read_across(op: StageOp, loads: Sequence[Load]) -> IterDef | None:
 
 
 def _interleaved(op: StageOp, name: str, lanes: int, target: Target) -> tuple[Extension, ...]:
-    """For few channels that are innermost after the pixels: vectors along pixels and channels together.
+    """For rows shorter than a vector: vectors along several rows together.
 
-    rrrr…, gggg…, bbbb…   ──▶   rgbrgb…: code generation shuffles 3 vectors into 3 other vectors.
+        rrrr…, gggg…, bbbb…   ──▶   rgbrgb…: code generation shuffles 3 vectors into 3 other vectors.
+
+    A tile begins where a row begins, so the place of each row in it is known.
     """
-    if len(op.axes) < 2:
+    sizes = [a.extent for a in op.axes]
+    count = next((n for n in range(2, len(sizes) + 1) if prod(sizes[-n:]) >= lanes), 0)
+    if not count or sizes[-1] < 2:
         return ()
-    pixel, channel = op.axes[-2:]
-    if pixel.extent < lanes or channel.extent < 2:
+    together, row = prod(sizes[-count:]), prod(sizes[1 - count :])
+    vectors = sizes[-1]
+    if count > 2 or sizes[-2] < lanes:
+        if op.is_open:
+            return ()
+        vectors = ceil(together / lanes) if together <= MOST_WRITTEN * lanes else lcm(row, lanes) // lanes
+    if vectors > max(MOST_WRITTEN, sizes[-1]):
         return ()
-    steps, both = fused(name, (pixel.name, channel.name))
+    steps, loop = fused(name, [a.name for a in op.axes[-count:]])
     steps += [
-        SplitStep(name, both, (channel.extent, lanes)),
-        *in_vectors(name, f"{both}.1", f"{both}.2"),
-        *divided_as_one(name, [*(a.name for a in op.axes[:-2]), f"{both}.0"], op, lanes, target),
+        SplitStep(name, loop, (vectors, lanes)),
+        *in_vectors(name, f"{loop}.1", f"{loop}.2"),
+        *divided_as_one(name, [*(a.name for a in op.axes[:-count]), f"{loop}.0"], op, lanes, target),
     ]
     return (Extension(tuple(steps), (), (name,)),)

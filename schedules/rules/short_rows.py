@@ -27,10 +27,12 @@ from autotensor.schedule.primitives.storage import Storage
 from autotensor.schedule.state import Stage, State
 from autotensor.te.dag import IterDef, StageOp
 from schedules.cpu import cpu_of
+from schedules.kit.body_work import joins_extremes
+from schedules.kit.flat_axes import fused_axes
 from schedules.kit.parallel_region import cycles, is_worth_a_region
 from schedules.kit.shared_elements import share_work
 from schedules.kit.sketch_writer import SketchWriter
-from schedules.kit.stage_analysis import Read, lanes_of, reads, undecided
+from schedules.kit.stage_analysis import Read, contiguous_reduction, lanes_of, reads, undecided
 from schedules.registry import Extension
 from schedules.rules.row_chain import chain_of_rows
 
@@ -39,6 +41,7 @@ WRITTEN = 128  # most unrolled terms and elements of a row, in all stages
 # Zen 4, 2026-11)
 TURNED = 6.0
 BLOCKS = 2  # least blocks of rows
+EXTREMES = 2.0  # joining the lanes of a maximum costs this many times as much as of a sum (Zen 5, 2026-12)
 STEP = 16  # up to this distance of rows in elements, operands are shuffled; beyond, gathered
 
 
@@ -72,7 +75,7 @@ def _suits(ops: Sequence[StageOp], rows: int, lanes: int, short_sum: int) -> boo
     short = all(prod(a.extent for a in o.axes[-1:] if o.axes[rows:]) < lanes for o in ops)
     if not short or sum(written) > WRITTEN or any(b.dtype.bits < 32 for b in made):
         return False
-    if len(ops) == 1 and not last.axes[rows:] and sum(written) > short_sum:
+    if len(ops) == 1 and not last.axes[rows:] and _run(last) > short_sum * _weight_of_joins(last):
         return False
     taken = [
         (r, tuple(a.name for a in o.axes[:rows])) for o in ops for r in reads(o) if r.load.buffer not in made
@@ -81,6 +84,18 @@ def _suits(ops: Sequence[StageOp], rows: int, lanes: int, short_sum: int) -> boo
         r.strides.get(outer[-1], 0) > 1 for r, outer in taken
     )
     return across and all(_is_near(r, outer) and r.load.dtype.bits >= 32 for r, outer in taken)
+
+
+def _run(op: StageOp) -> int:
+    """The number of terms that a vector along the terms would hold: of a pool's window of 3x3, 3. All terms,
+    if no such vector is contiguous."""
+    if not contiguous_reduction(op):
+        return prod(a.extent for a in op.reduce_axes)
+    return fused_axes(op.name, op, op.reduce_axes)[2]
+
+
+def _weight_of_joins(op: StageOp) -> float:
+    return EXTREMES if joins_extremes(op) else 1.0
 
 
 def _written(op: StageOp, rows: int) -> int:

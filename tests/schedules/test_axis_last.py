@@ -209,3 +209,32 @@ def test_sums_inside_a_readers_sums_keep_their_order() -> None:
     first, *_ = generate(dag, TARGET)
     assert first.made_by == ("nested_sums",)
     check(dag, default_trace(dag, TARGET))
+
+
+def heads_last(heads: int, layout: str, depth: int = 20) -> ComputeDAG:
+    """c[i, j, h] = Σ_k a[i, h, k] * b[j, h, k]: the result has its batch axis last."""
+    k = te.reduce_axis(depth, name="k")
+
+    def operand(name: str, rows: int) -> tuple[te.Tensor, tuple[int, ...]]:
+        extents = {"n": rows, "h": heads, "d": depth}
+        return te.placeholder(tuple(extents[x] for x in layout), name=name), tuple(map("nhd".index, layout))
+
+    (a, order), (b, _) = operand("a", 16), operand("b", 17)
+
+    def body(i: te.Expr, j: te.Expr, h: te.Expr) -> te.Expr:
+        left, right = (i, h, k), (j, h, k)
+        return te.sum(a[tuple(left[n] for n in order)] * b[tuple(right[n] for n in order)], axis=k)
+
+    return ComputeDAG.of([a, b, te.compute((16, 17, heads), body, name="c")])
+
+
+@pytest.mark.parametrize("layout", ["nhd", "hnd", "ndh"])
+@pytest.mark.parametrize("heads", [3, 4, 18])
+def test_a_batch_axis_is_not_the_vector_axis_if_it_is_short_or_lies_across(heads: int, layout: str) -> None:
+    dag = heads_last(heads, layout)
+    assert is_turned(dag) == (heads < 16 or layout != "ndh")
+    check(dag, default_trace(dag, TARGET))
+
+
+def test_a_batch_axis_of_few_terms_stays() -> None:
+    assert not is_turned(heads_last(4, "nhd", depth=4))

@@ -12,19 +12,30 @@ last axis. It also keeps its order if its sums are computed inside the reader's 
 
 A product whose result lies across its operands is computed along the operands and transposed, if no tile fits
 it. If a tile fits, an operand is packed, or its panels are transposed (`tile_cpu`).
+
+    S[i, j, h] = Σ_k Q[i, h, k] * K[j, h, k]     ──▶     S.along[h, i, j] = Σ_k …;   …
+
+Elements along a batch axis share no operand, so vectors along it read every operand once for each product.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.compute_at import Inline
 from autotensor.schedule.state import Stage, State
 from autotensor.schedule.step import Step
-from schedules.algorithms.axis_last import NAME, axis_along_memory, order_of_readers
+from schedules.algorithms.axis_last import (
+    NAME,
+    axis_along_memory,
+    order_along_memory,
+    order_of_batches,
+    order_of_readers,
+)
 from schedules.kit.operand_roles import assign_roles
 from schedules.kit.stage_analysis import is_constant, lanes_of, read_by_choice, reads, undecided
 from schedules.kit.tiles import column_lanes
@@ -32,6 +43,8 @@ from schedules.registry import Extension
 from schedules.rules.nested_sums import is_nest
 
 Steps = tuple[Step, ...]
+
+MANY = 8  # least terms of a product whose result is worth transposing (chosen, 2026-12)
 
 
 def axis_last(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
@@ -43,7 +56,7 @@ def axis_last(state: State, stage: Stage, target: Target) -> Iterator[Extension]
             for steps in dict.fromkeys((sure, whole, ())):
                 yield Extension(steps, again=(stage.name,)) if steps else Extension(onward=True)
             return
-    if lies_across(state, stage, target):
+    if lies_across(state, stage, target) or _has_batches_last(state, stage, target):
         yield Extension((UseAlgorithm(stage.name, NAME),), again=(stage.name,))
         yield Extension(onward=True)
 
@@ -86,6 +99,20 @@ def _turned(state: State, stage: Stage, target: Target) -> Steps:
         for step in more:
             state = step.apply(state)
     return (*steps, *before) if before else ()
+
+
+def _has_batches_last(state: State, stage: Stage, target: Target) -> bool:
+    """Whether the last axis of a product is a batch axis that is shorter than a vector or along which no
+    operand is contiguous, and vectors along another axis have a tile."""
+    op, lanes = stage.op, lanes_of(stage.op, target)
+    if not op.axes or not undecided(state, stage):
+        return False
+    if op.axes[-1].extent >= lanes and any(r.strides.get(op.axes[-1].name) == 1 for r in reads(op)):
+        return False
+    order = () if order_of_readers(state, stage) or order_along_memory(op) else order_of_batches(op)
+    if not order or order[-1].extent < lanes or prod(a.extent for a in op.reduce_axes) < MANY:
+        return False
+    return assign_roles(state, replace(op, axes=order), lanes, target) is not None
 
 
 def lies_across(state: State, stage: Stage, target: Target) -> bool:

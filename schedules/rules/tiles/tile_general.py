@@ -19,6 +19,7 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.te.dag import StageOp
+from schedules.kit.index_periods import vectors_of_period
 from schedules.kit.parallel_region import divided
 from schedules.kit.shared_steps import fused
 from schedules.kit.stage_analysis import lanes_of, undecided
@@ -50,7 +51,12 @@ def tile_general(state: State, stage: Stage, target: Target) -> tuple[Extension,
     for a in apart:
         tile(a.name, a.extent, 1)
     blocks = powers(max(1, -(-extent // lanes)))[:4]
-    holes.append(Hole(f"{name}/{last}", singles(blocks), (nearest(blocks, _at_once(op, lanes, target)),)))
+    wanted = nearest(blocks, _at_once(op, lanes, target))
+    whole = vectors_of_period(op.bodies, filling, lanes)
+    if whole > 1:
+        wanted = whole * max(1, wanted // whole)
+        blocks = tuple(sorted({*blocks, whole, wanted}))
+    holes.append(Hole(f"{name}/{last}", singles(blocks), (wanted,)))
     steps.append(SplitStep(name, last, (Ref(holes[-1].name), lanes)))
     for a in op.reduce_axes:
         tile(a.name, a.extent, 1)

@@ -70,3 +70,12 @@ def test_results_of_one_stage_come_together() -> None:
     dag = ComputeDAG.of([x, z])
     found = regions(dag.stages[-1], {"i": 4}, dag.stages)
     assert [extents_of(found[buffer.name]) for buffer in dag.stages[0].buffers] == [(7, 16)] * 3
+
+
+@pytest.mark.parametrize(("shift", "rows"), [(1, 16), (15, 16), (4, 4)])
+def test_a_box_has_all_rows_if_some_tile_goes_around_the_end(shift: int, rows: int) -> None:
+    """All tiles have boxes of one size. Tiles that end where the rows end do not go around."""
+    x = te.placeholder((16, 40), name="x")
+    y = te.compute((16, 40), lambda i, j: x[(i + shift) % 16, j], name="y")
+    dag = ComputeDAG.of([x, y])
+    assert extents_of(regions(dag.stages[-1], {"i": 4, "j": 8}, dag.stages)["x"]) == (rows, 8)

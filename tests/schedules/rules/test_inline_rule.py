@@ -123,3 +123,16 @@ def test_a_long_chain_is_not_looked_through_again_for_every_load() -> None:
     y = te.compute((ROWS, width), lambda i, j: p[i, j] + 1.0, name="y")
     state = State.initial(ComputeDAG.of([x, y]))
     assert [step for e in inline(state, state.stage("p"), TARGET) for step in e.steps] == [Inline("p")]
+
+
+def test_an_expensive_stage_goes_into_the_sum_that_reads_it_once_if_vectors_lie_across_its_rows() -> None:
+    """Each row's sum has its own lane, because two coordinates of a point are no vector. Stored, the
+    exponentials would be read across their rows."""
+    q, x = te.placeholder((64, 2), name="q"), te.placeholder((48, 2), name="x")
+    k = te.reduce_axis(48, name="k")
+    near = lambda i, j: te.exp(-te.abs(q[i, 0] - x[j, 0]) - te.abs(q[i, 1] - x[j, 1]))  # noqa: E731
+    p = te.compute((64, 48), near, name="p")
+    dag = ComputeDAG.of([q, x, te.compute((64,), lambda i: te.sum(p[i, k], axis=k), name="y")])
+    trace = default_trace(dag, TARGET)
+    check(dag, trace)
+    assert 's["p"].compute_inline()' in trace.to_python()

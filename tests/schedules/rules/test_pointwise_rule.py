@@ -81,3 +81,34 @@ def test_planes_of_one_picture_are_written_together(dag: ComputeDAG, together: b
     trace = default_trace(dag, TARGET)
     assert ('unroll("c")' in trace.to_python()) is together
     check(dag, trace)
+
+
+SHORT = {"two axes": (70, 3), "no axis of a vector's length": (40, 6, 6), "two short rows": (30, 3, 3),
+         "one element between": (50, 1, 5), "wide blocks": (9, 2, 14, 15)}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHORT.values(), ids=SHORT)
+@pytest.mark.parametrize("turned", [False, True])
+def test_rows_shorter_than_a_vector_fill_vectors_together(shape: tuple[int, ...], turned: bool) -> None:
+    *outer, last = shape
+    x, g = te.placeholder((*outer, last), name="x"), te.placeholder((last,), name="g")
+    square = turned and len(outer) > 1 and outer[-1] == last
+
+    def body(*i: te.Expr) -> te.Expr:
+        other = (*i[:-2], i[-1], i[-2]) if square else (*i[:-1], last - 1 - i[-1])
+        return (x[i] - x[other]) / (g[i[-1]] + 9.0)
+
+    dag = ComputeDAG.of([x, g, te.compute(shape, body, name="y")])
+    trace = default_trace(dag, TARGET)
+    check(dag, trace)
+    assert ".vectorize(" in trace.to_python()
+
+
+def test_rows_share_what_stages_inlined_into_them_read() -> None:
+    u, o = te.placeholder((22, 50), name="u"), te.placeholder((20, 48), name="o")
+    around = lambda i, j: u[i, j + 1] + u[i + 2, j + 1] + u[i + 1, j] + u[i + 1, j + 2]  # noqa: E731
+    laplace = te.compute((20, 48), lambda i, j: around(i, j) - 4.0 * u[i + 1, j + 1], name="laplace")
+    dag = ComputeDAG.of([u, o, te.compute((20, 48), lambda i, j: o[i, j] + 0.5 * laplace[i, j], name="y")])
+    trace = default_trace(dag, TARGET)
+    check(dag, trace)
+    assert 's["y"].unroll("i.1")' in trace.to_python()

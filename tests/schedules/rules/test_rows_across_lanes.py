@@ -80,7 +80,34 @@ def turns(n: int) -> Sequence[Any]:
     return a, te.compute((n, 2, 2), body, name="r")
 
 
+def pooled(n: int, k: int = 3) -> Sequence[Any]:
+    """Windows that do not overlap: the terms of a row of a window are neighbours."""
+    x, u, v = (
+        te.placeholder((2 * k, k * n), name="x"),
+        te.reduce_axis(k, name="u"),
+        te.reduce_axis(k, name="v"),
+    )
+    return x, te.compute((2, n), lambda i, j: te.max(x[k * i + u, k * j + v], axis=[u, v]), name="m")
+
+
+def largest(n: int, k: int) -> Sequence[Any]:
+    x, a = te.placeholder((n, k), name="x"), te.reduce_axis(k, name="a")
+    return x, te.compute((n,), lambda i: te.max(x[i, a], axis=a), name="m")
+
+
+def depthwise(n: int) -> Sequence[Any]:
+    x, w = te.placeholder((4, 6, n), name="x"), te.placeholder((n, 3, 3), name="w")
+    u, v = te.reduce_axis(3, name="u"), te.reduce_axis(3, name="v")
+    return (
+        x,
+        w,
+        te.compute((2, 4, n), lambda i, j, c: te.sum(x[i + u, j + v, c] * w[c, u, v], axis=[u, v]), name="y"),
+    )
+
+
 ACROSS: dict[str, Program] = {
+    "a pool": pooled,
+    "maxima of rows of ten": lambda n: largest(n, 10),
     "softmax": softmax,
     "rotated": rotated,
     "gray": gray,
@@ -113,6 +140,8 @@ def looked_up(n: int) -> Sequence[Any]:
 
 
 NOT_ACROSS: dict[str, Program] = {
+    "windows across memory": depthwise,
+    "maxima of long rows": lambda n: largest(n, 15),
     "rows of vectors": lambda n: softmax(n, 8),
     "long rows": lambda n: softmax(n, 100),
     "in memory's order": columns,
