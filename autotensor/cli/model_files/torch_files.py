@@ -33,9 +33,11 @@ def exported_graph(name: str, source: Source) -> Graph | GraphFamily:
     extent.
     """
     from autotensor.api.from_torch import from_torch, load_exported
+
+    program = load_exported(name)  # its errors come before those of importing torch
     from autotensor.frontends.torch.open_shapes import OpenProgram
 
-    found = from_torch(load_exported(name), name=Path(name).stem)
+    found = from_torch(program, name=Path(name).stem)
     if not isinstance(found, OpenProgram):
         if source.batch_size != 1 or source.shape:
             raise InputError(
