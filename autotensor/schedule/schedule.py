@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from autotensor.base.absent_names import absent, methods_take_their_names, takes_its_names
-from autotensor.base.errors import ScheduleError, TensorError
+from autotensor.base.errors import LoweringError, ScheduleError, TensorError
 from autotensor.ir.arithmetic import Arithmetic
 from autotensor.ir.notebook import ShownInNotebooks
+from autotensor.schedule.plain_loops import plain_loops
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.bind import Bind
 from autotensor.schedule.primitives.cache import CacheRead, CacheWrite
@@ -227,8 +228,14 @@ class Schedule(ShownInNotebooks):
         raise ScheduleError(f"{axis!r} is not an axis.", fix=fix)
 
     def __str__(self) -> str:
-        """The loops, as `autotensor.lower` prints them. Lowering, a higher layer, is looked up only then."""
-        return str(importlib.import_module("autotensor.compiler").nest_text(self.state))
+        """The loops, as `autotensor.lower` prints them; unfinished ones with the reason why they cannot run.
+
+        Lowering, a higher layer, is looked up only then.
+        """
+        try:
+            return str(importlib.import_module("autotensor.compiler").nest_text(self.state))
+        except (ScheduleError, LoweringError) as error:
+            return f"# These loops cannot run yet. {error}\n{plain_loops(self.state)}"
 
     def __repr__(self) -> str:
         return f"Schedule({', '.join(self.state.names)}; {len(self.trace.steps)} steps)"
@@ -431,9 +438,9 @@ class StageRef:
         self.schedule.do(DoubleBuffer(self.name, self._whole("double_buffer: turns", turns)))
 
     def tensorize(self, axis: AxisLike, instruction: str) -> None:
-        """Computes a reduction loop, and everything inside it, by an instruction of the tensor cores.
+        """Computes a loop, and everything inside it, by one instruction of a CPU, tensor core or plug-in.
 
-        Raises ScheduleError if the name of the instruction is not a string.
+        docs/schedule-language.md lists them. Raises ScheduleError for a name that is unknown or no string.
         """
         if not isinstance(instruction, str):
             raise ScheduleError(

@@ -155,8 +155,8 @@ _ELSEWHERE = {  # names of TVM's te and tir → what replaces them here
     "decl_buffer": "a stage's buffer is chosen by its schedule: s.layout, s[C].storage_align",
     "exp10": "write te.power(10.0, x)",
     "schedule": "write te.create_schedule(C); at.lower(s, args) gives the loops and their bounds",
-    "decl_tensor_intrin": "instructions have names and are declared in autotensor/codegen: "
-    's[C].tensorize(axis, "mma.m16n8k8.tf32")',
+    "decl_tensor_intrin": "instructions have names, which docs/schedule-language.md lists: "
+    's[C].tensorize(axis, "x86.vpdpbusd.512"); a new one is a file in autotensor/instructions',
 }
 
 if not TYPE_CHECKING:  # type checkers should still report unknown names

@@ -10,6 +10,7 @@ import autotensor as at
 from autotensor import te
 from autotensor.base.errors import ScheduleError
 from autotensor.base.target import parse
+from autotensor.compiler import nest_text
 from autotensor.graph.build import input, ops
 from autotensor.operators.cumulative import top_positions
 from autotensor.schedule.trace import Trace
@@ -272,7 +273,7 @@ def test_what_does_not_fit_is_refused():
     s[out].parallel(outer)
     s[out].solve(inner)
     with pytest.raises(ScheduleError, match=r"'k' of stage 'out' tells the value of 'i\.1' and is inside"):
-        str(s)
+        nest_text(s.state)
 
 
 def test_a_place_that_is_one_for_all_terms_is_inside_the_reduction():
@@ -282,7 +283,7 @@ def test_a_place_that_is_one_for_all_terms_is_inside_the_reduction():
     s = te.create_schedule(out)
     s[out].solve("i")
     with pytest.raises(ScheduleError, match="an axis of stage 'out' is outside its reduction"):
-        str(s)
+        nest_text(s.state)
     s = te.create_schedule(out)
     s[out].reorder("k", "i")
     s[out].solve("i")
@@ -294,7 +295,7 @@ def test_a_sort_is_of_whole_lines():
     s["rank"].split("k", factors=[3])
     s["rank"].sort("i1")
     with pytest.raises(ScheduleError, match="'i1' of stage 'rank' must be serial and stand right outside"):
-        str(s)
+        nest_text(s.state)
 
 
 def test_marks_on_loops_that_are_not_run_are_refused():
@@ -307,7 +308,7 @@ def test_marks_on_loops_that_are_not_run_are_refused():
     s[out].scan("i0")
     s[out].vectorize("k")
     with pytest.raises(ScheduleError, match="axis 'k' of stage 'out' is vectorized; terms are taken one"):
-        str(s)
+        nest_text(s.state)
 
 
 def test_a_loop_that_tells_the_place_stays_outside():
@@ -317,13 +318,13 @@ def test_a_loop_that_tells_the_place_stays_outside():
     s[out].reorder("k", "i", "j")
     s[out].solve("i")
     with pytest.raises(ScheduleError, match="'j' of stage 'out' tells the value of 'i' and is inside it"):
-        str(s)
+        nest_text(s.state)
     s = te.create_schedule(out)
     s[out].reorder("k", "j", "i")
     s[out].vectorize("j")
     s[out].solve("i")
     with pytest.raises(ScheduleError, match="axis 'j' of stage 'out' is vectorized around 'i'"):
-        str(s)
+        nest_text(s.state)
 
 
 def test_a_stage_inside_another_is_refused():

@@ -190,3 +190,18 @@ def test_spellings_of_tvm_that_are_nearly_right() -> None:
     assert s.cache_write([c], "local").name == "C.local"
     with pytest.raises(TensorError, match=r"te\.maximum\(a, b\) is the max of two expressions"):
         te.compute((4,), lambda i: te.max(i, 0.0))
+
+
+def test_loops_that_cannot_run_yet_are_printed_with_the_reason() -> None:
+    A = te.placeholder((4, 8), name="A")
+    B = te.compute((4, 8), lambda i, j: A[i, j] + 1, name="B")
+    C = te.compute((4, 8), lambda i, j: B[i, j] * 2, name="C")
+    s = te.create_schedule(C)
+    s[B].compute_at(s[C], "i")
+    s[C].parallel("j")
+    reason, *loops = str(s).split("\n")
+    assert reason.startswith("# These loops cannot run yet. parallel: axis 'j' of stage 'C' is not outermost")
+    assert loops == [
+        *("# B, computed in loop i of C", "for i:", "  for j:", "    B = ..."),
+        *("# C", "for i:", "  for j in parallel:", "    C = ..."),
+    ]
