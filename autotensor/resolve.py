@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from autotensor.base import log
+from autotensor.base import log, switches
 from autotensor.base.counted import counted
 from autotensor.base.errors import AutotensorError, ScheduleError
 from autotensor.base.paired_times import Paired, paired
@@ -30,7 +30,7 @@ from autotensor.runtime.files.object_cache import default_cache
 from autotensor.runtime.place import TaskKey, here
 from autotensor.schedule.trace import Trace
 from autotensor.te.workload import Workload
-from schedules.generate import default_trace, generate, rules
+from schedules.generate import default_trace, described, generate, outside_rules, rules
 from schedules.shipped import untuned
 from tuning_db import RACES, TrialStore
 from tuning_db.answers import distinct_traces
@@ -277,12 +277,18 @@ def safe_default(workload: Workload, target: Target) -> Trace:
     """The rules' default trace. With run-time extents, it is the first of the rules' sketches that takes such
     extents. If there is none, it is the plain loop nest, with a warning, because a default must always run.
 
-    Raises ScheduleError for errors of rules from outside this package, because plain loops would hide them.
+    Raises ScheduleError for rules from outside this package that have no place among the others, because
+    plain loops would hide them. If such a rule wrote loops that cannot be lowered, it is left out, with a
+    warning.
     """
     rules()
     try:
         trace = default_trace(workload.dag, target)
         trace.replay(workload.dag)
+        foreign = () if switches.strict() else outside_rules(workload.dag, target)
+        if foreign and (why := obstacle(trace, workload, target)):
+            _left_out(", ".join(map(described, foreign)), workload.name, why)
+            trace = default_trace(workload.dag, target, frozenset(r.name for r in foreign))
     except AutotensorError as error:
         _plain_loops(workload.name, f"{type(error).__name__}: {error.what}")
         return Trace()
@@ -300,6 +306,13 @@ def safe_default(workload: Workload, target: Target) -> Trace:
 def obstacle(trace: Trace, workload: Workload, target: Target) -> str:
     """Why a trace cannot be lowered with the symbols of a workload; "" if it can."""
     return kept_obstacle(trace, workload, target, default_cache())
+
+
+@lru_cache(maxsize=256)
+def _left_out(rule: str, name: str, why: str) -> None:
+    log.warn(
+        f"Sketch rule {rule} writes a schedule of {name!r} that cannot be lowered ({why}); it is left out."
+    )
 
 
 @lru_cache(maxsize=256)  # one warning for each kernel and reason

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from itertools import chain, islice
 from math import inf
+from traceback import extract_tb
 
 from autotensor.base import log, switches
 from autotensor.base.errors import ScheduleError
@@ -18,7 +19,7 @@ from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.primitives.mark import Parallel
 from autotensor.schedule.primitives.store_at import StoreAt
-from autotensor.schedule.sketch import Sketch
+from autotensor.schedule.sketch import Hole, Sketch
 from autotensor.schedule.state import At, Inlined, Ref, Root, Stage, State
 from autotensor.schedule.step import Step, refs
 from autotensor.schedule.trace import Trace
@@ -107,10 +108,10 @@ def generate(dag: ComputeDAG, target: Target) -> tuple[Sketch, ...]:
     return _generated(dag, target.processor(), rules())
 
 
-def preferred(dag: ComputeDAG, target: Target) -> Sketch:
+def preferred(dag: ComputeDAG, target: Target, without: frozenset[str] = frozenset()) -> Sketch:
     """The first sketch of `generate`, made alone: the rules' first choices, except where the prior prefers
-    another choice."""
-    return _preferred(dag, target.processor(), rules())
+    another choice. without: names of rules that are left out."""
+    return _preferred(dag, target.processor(), tuple(r for r in rules() if r.name not in without))
 
 
 def is_one_nest(dag: ComputeDAG, target: Target) -> bool:
@@ -124,6 +125,14 @@ def rules() -> tuple[SketchRule, ...]:
     """All sketch rules in their order. Raises the same ScheduleErrors as `bring` and `in_order`."""
     bring()
     return in_order(RULES, tuple(OUTSIDE.values()))
+
+
+def outside_rules(dag: ComputeDAG, target: Target) -> tuple[SketchRule, ...]:
+    """The rules of other packages that made the default schedule."""
+    if not OUTSIDE or plugin(target.kind) is not None:
+        return ()
+    made_by = preferred(dag, target).made_by
+    return tuple(r for name, r in OUTSIDE.items() if name in made_by)
 
 
 def brought(target: Target) -> tuple[str, ...]:
@@ -283,16 +292,44 @@ def _applicable(
     """
     try:
         for e in rule.expand(seen, stage, target):
+            _check_holes(e, current.sketch.holes, rule.name)
             placed = _placed(e, stage.name, current)
             if placed is not None:
                 yield placed, _applied(current.state, placed.steps)
     except Exception as error:
         if switches.strict():
             raise
-        log.warn(
-            f"Sketch rule {rule.name} fails on stage {stage.name!r} and is left out "
-            f"({type(error).__name__}: {error}); the kernel may be slower. Please report this."
+        _warn_once(
+            f"Sketch rule {described(rule, error)} fails on stage {stage.name!r} and is left out "
+            f"({type(error).__name__}: {error}); the kernel may be slower."
+            + ("" if rule.name in OUTSIDE else " Please report this.")
         )
+
+
+_warn_once = lru_cache(maxsize=256)(log.warn)  # rules are asked for the default and for the sketches
+
+
+def described(rule: SketchRule, error: BaseException | None = None) -> str:
+    """The rule's name and, for a rule of another package, the file and line: of the error, if the rule raised
+    it, else of the rule."""
+    code = getattr(rule.expand, "__code__", None)
+    if code is None or rule.name not in OUTSIDE:
+        return rule.name
+    frames = extract_tb(error.__traceback__) if error is not None else ()
+    lines = [f.lineno for f in frames if f.filename == code.co_filename]
+    return f"{rule.name} ({code.co_filename}:{lines[-1] if lines else code.co_firstlineno})"
+
+
+def _check_holes(e: Extension, known: tuple[Hole, ...], rule: str) -> None:
+    """Raises ScheduleError for a step whose hole is not among the extension's holes and the holes before."""
+    declared = {h.name for h in (*known, *e.holes)}
+    for step in e.steps:
+        for ref in refs(step):
+            if ref.hole not in declared:
+                raise ScheduleError(
+                    f"rule {rule!r}: {type(step).__name__} mentions the undeclared hole {ref.hole!r}.",
+                    fix="Give the Hole to the Extension: Extension(steps, holes).",
+                )
 
 
 def _placed(e: Extension, stage: str, current: _Partial) -> Extension | None:
@@ -346,12 +383,12 @@ def _applied(state: State, steps: tuple[Step, ...]) -> State:
     return state
 
 
-def default_trace(dag: ComputeDAG, target: Target) -> Trace:
+def default_trace(dag: ComputeDAG, target: Target, without: frozenset[str] = frozenset()) -> Trace:
     """The schedule without any measurement: the first sketch with its rules' own choices. A plug-in's target
-    has its own rule."""
+    has its own rule. without: names of rules that are left out."""
     brought = plugin(target.kind)
     if brought is not None:
         made: Trace = Trace() if brought.default is None else brought.default(dag, target)
         return made
-    sketch = preferred(dag, target)
+    sketch = preferred(dag, target, without)
     return sketch.fill(sketch.defaults())

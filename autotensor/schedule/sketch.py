@@ -31,6 +31,12 @@ class Hole:
     default: Option
 
     def __post_init__(self) -> None:
+        for option in (*self.options, self.default):
+            if not isinstance(option, tuple):
+                raise ScheduleError(
+                    f"hole {self.name!r}: {option!r} is not a tuple; an option is a tuple of ints.",
+                    fix='Write Hole("lanes", ((8,), (16,)), (8,)).',
+                )
         if self.default not in self.options:
             raise ScheduleError(f"hole {self.name!r}: default {self.default} is not an option.")
 

@@ -15,11 +15,16 @@ from autotensor.base.errors import ScheduleError
 from autotensor.base.switches import override
 from autotensor.base.target import parse
 from autotensor.operators import OPERATORS
+from autotensor.resolve import safe_default
+from autotensor.schedule.primitives.mark import Vectorize
 from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.sketch import Hole
+from autotensor.schedule.state import Ref
 from autotensor.te.dag import ComputeDAG
+from autotensor.te.workload import Workload
 from schedules import generate as generation
 from schedules.generate import generate, preferred
-from schedules.registry import Extension, SketchRule
+from schedules.registry import OUTSIDE, Extension, SketchRule
 
 TARGETS = (
     "llvm -mcpu=znver4 -threads=2",
@@ -117,6 +122,63 @@ def test_a_rule_that_fails_is_left_out(expand, said, rule, caplog):
     generation._generated.cache_clear()
     with override(strict=True), pytest.raises((KeyError, IndexError, ScheduleError)):
         generate(dag, parse(TARGETS[0]))
+
+
+def mentions_no_hole(state, stage, target):
+    return [Extension((SplitStep(stage.name, stage.leaves[0].name, (Ref("g"),)),), done=(stage.name,))]
+
+
+def test_a_hole_is_declared_and_its_options_are_tuples(rule, caplog):
+    dag = elementwise()
+    rule(mentions_no_hole)
+    with override(strict=False):
+        assert generate(dag, parse(TARGETS[0]))
+    assert "rule 'broken': SplitStep mentions the undeclared hole 'g'. Give the Hole" in caplog.text
+    with pytest.raises(ScheduleError, match=r"hole 'g': 2 is not a tuple; an option is a tuple of ints"):
+        Hole("g", (2, 4), 2)
+
+
+def elementwise():
+    x = te.placeholder((40,), name="x")
+    return ComputeDAG.of([x, te.compute((40,), lambda i: x[i] + 1, name="y")])
+
+
+@pytest.fixture
+def own(monkeypatch):
+    """Adds a rule of another package."""
+
+    def add(expand):
+        monkeypatch.setitem(OUTSIDE, "mine", SketchRule("mine", expand, before="pointwise"))
+
+    return add
+
+
+def test_a_rule_of_another_package_is_named_once_with_its_file_and_line(own, caplog):
+    own(raises)
+    with override(strict=False):
+        workload = Workload.of(elementwise())
+        safe_default(workload, parse(TARGETS[0]))
+        generate(workload.dag, parse(TARGETS[0]))
+    line = raises.__code__.co_firstlineno + 1
+    assert caplog.text.count("Sketch rule mine") == 1
+    assert f"Sketch rule mine ({__file__}:{line}) fails on stage" in caplog.text
+    assert "Please report" not in caplog.text
+
+
+def vectors_of_vectors(state, stage, target):
+    name, axis = stage.name, stage.leaves[0].name
+    steps = (SplitStep(name, axis, (4,)), Vectorize(name, f"{axis}.0"), Vectorize(name, f"{axis}.1"))
+    return [Extension(steps, done=(name,))]
+
+
+def test_a_rule_whose_loops_cannot_be_lowered_is_left_out_with_its_name(own, caplog):
+    workload, target = Workload.of(elementwise()), parse(TARGETS[0])
+    want = safe_default(workload, target)
+    own(vectors_of_vectors)
+    with override(strict=False):
+        assert safe_default(workload, target) == want
+    assert "Sketch rule mine (" in caplog.text
+    assert re.search(r"that cannot be lowered \(.*both vectorized.*\); it is left out", caplog.text)
 
 
 def test_nothing_to_compute_needs_no_rule():
