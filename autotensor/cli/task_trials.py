@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from autotensor.base.target import Target
 from autotensor.cli.find import Found
 from autotensor.cli.output import paragraph, put_json, say, table
+from autotensor.insight.explained_schedule import sketches_of
 from autotensor.insight.units import gflops, micros, percent
 from autotensor.resolve import in_use, tuned_for_others
 from autotensor.runtime.place import here
@@ -32,6 +34,7 @@ def trial_document(t: TrialRecord) -> dict[str, Any]:
         "verified": t.verified,
         "predicted_s": t.predicted,
         "made_by": t.made_by,
+        "sketch": t.sketch_hash,
         "decisions": {k: list(v) for k, v in t.decisions.items()},
         "assembly": dict(t.assembly),
         "error": t.error,
@@ -81,12 +84,19 @@ def explain_task(found: Found, top: int, target: Target, store: TrialStore, json
     if json:
         put_json(document)
         return
-    _print_task(document)
+    _print_task(document, _sketch_names(found, target) if fast else {})
     if note := tuned_for_others(store, task):
         say(f"Note: {note}.")
 
 
-def _print_task(d: dict[str, Any]) -> None:
+def _sketch_names(found: Found, target: Target) -> dict[str, str]:
+    """For each sketch that the rules make today, by its hash: "sketch 2"."""
+    sketches = sketches_of(found.workload, target)
+    return {s.hash: f"sketch {n}" for n, s in enumerate(sketches, start=1)}
+
+
+def _print_task(d: dict[str, Any], sketches: Mapping[str, str]) -> None:
+    """sketches: the names of sketches by their hashes."""
     counts = (
         ", ".join(f"{n} {status}" for status, n in sorted(d["statuses"].items()))
         or "no trials on this machine"
@@ -104,7 +114,7 @@ def _print_task(d: dict[str, Any]) -> None:
                  micros(t["predicted_s"]), percent(_spread(t["samples_s"])),
                  t["assembly"].get("carried", "-"), t["assembly"].get("spills", "-"),
                  t["made_by"],
-                 "" if t is first else _differences(t["decisions"], first["decisions"]))
+                 "" if t is first else _differences(t, first, sketches))
                 for t in d["trials"]
             ],
         )  # fmt: skip
@@ -142,12 +152,18 @@ def decisions_text(values: dict[str, list[int]]) -> str:
     return " ".join(f"{k}={'x'.join(map(str, v))}" for k, v in values.items())
 
 
-def _differences(values: dict[str, list[int]], best: dict[str, list[int]]) -> str:
-    """Decisions that differ from those of the fastest; all decisions if the sketch differs.
+def _differences(t: Mapping[str, Any], best: Mapping[str, Any], sketches: Mapping[str, str]) -> str:
+    """Decisions that differ from those of the fastest; the sketch and all decisions if the sketch differs.
 
-    >>> _differences({"tile": [4, 2], "rows": [1]}, {"tile": [4, 2], "rows": [2]})
-    'rows=1'
+    >>> one = {"sketch": "a1", "decisions": {"tile": [4, 2], "rows": [1]}}
+    >>> two = {"sketch": "a1", "decisions": {"tile": [4, 2], "rows": [2]}}
+    >>> _differences(one, two, {}), _differences(one | {"sketch": "b2"}, two, {"b2": "sketch 2"})
+    ('rows=1', 'sketch 2: tile=4x2 rows=1')
     """
-    if values.keys() != best.keys():
+    values, others = t["decisions"], best["decisions"]
+    if t["sketch"] != best["sketch"]:
+        name = sketches.get(t["sketch"], "another schedule" if not t["sketch"] else "another sketch")
+        return f"{name}: {_decisions(values)}" if values else name
+    if values.keys() != others.keys():
         return _decisions(values)
-    return _decisions({k: v for k, v in values.items() if v != best[k]})
+    return _decisions({k: v for k, v in values.items() if v != others[k]})

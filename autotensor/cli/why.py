@@ -111,6 +111,7 @@ def schedule_document(s: Subject, store: TrialStore | None, peak: float | None) 
         "notes": _notes(s, store),
         "te": te_text(s.workload.dag),
         "trial": None if s.trial is None else trial_document(s.trial),
+        "sketch": _sketch(s),
         "best": _best(s, store),
         "algorithm": _algorithm(s),
         "shared_memory": _shared_memory(s),
@@ -161,6 +162,23 @@ def _notes(s: Subject, store: TrialStore | None) -> list[str]:
 def _best(s: Subject, store: TrialStore | None) -> dict[str, Any] | None:
     found = () if store is None else store.best(s.workload.key, s.target.key(), s.machine)
     return {"trial": found[0].id, "median_s": found[0].median_s} if found else None
+
+
+def _sketch(s: Subject) -> dict[str, Any] | None:
+    """The structure of the schedule: which sketch it is, its rules, and its steps that the first lacks."""
+    if s.sketch is None:
+        return None
+    first = s.sketches[0]
+    filled = s.sketch.fill(s.decisions).steps
+    others = [
+        done.call() for done, step in zip(filled, s.sketch.steps, strict=True) if step not in first.steps
+    ]
+    return {
+        "number": 1 + s.sketches.index(s.sketch),
+        "of": len(s.sketches),
+        "rules": list(s.sketch.made_by),
+        "other_steps": others,
+    }
 
 
 def _algorithm(s: Subject) -> str:

@@ -14,6 +14,7 @@ from autotensor.insight.units import amount, gflops, micros, percent, size
 SURE = 1.645  # standard deviations that hold 90 % of a normal distribution
 TOP = 6  # features of the model that are shown
 OPERANDS = 4  # most columns for operands of a stage; if there are more, the smallest operands share one
+MOST_STEPS = 6  # steps of a sketch that are shown
 OTHERS = "others"
 LEFT_OUT = "left out"  # the ablation's word for a step that is left out
 
@@ -58,7 +59,22 @@ def _print_trial(d: Mapping[str, Any]) -> None:
     paragraph(line)
     if t["error"]:
         paragraph(f"error: {t['error'].splitlines()[0]}")
+    if d["sketch"] is not None:
+        paragraph(_sketch_text(d["sketch"]))
     paragraph(f"decisions: {decisions_text(t['decisions']) or 'none'}")
+
+
+def _sketch_text(k: Mapping[str, Any]) -> str:
+    """
+    >>> _sketch_text({"number": 2, "of": 4, "rules": ["tile_cpu"], "other_steps": ['s["t0"].unroll("i0")']})
+    'sketch 2 of 4, by the rules tile_cpu; steps that sketch 1 lacks: s["t0"].unroll("i0")'
+    """
+    text = f"sketch {k['number']} of {k['of']}, by the rules {', '.join(k['rules']) or 'of another version'}"
+    steps = k["other_steps"]
+    if not steps:
+        return text
+    more = f" and {len(steps) - MOST_STEPS} more" if len(steps) > MOST_STEPS else ""
+    return f"{text}; steps that sketch 1 lacks: {', '.join(steps[:MOST_STEPS])}{more}"
 
 
 def _print_costs(d: Mapping[str, Any]) -> None:

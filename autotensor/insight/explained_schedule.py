@@ -71,7 +71,7 @@ def of_trial(store: TrialStore, row: TrialRecord, workload: Workload) -> Subject
         trace.replay(workload.dag)
     except ScheduleError as e:
         raise InputError(f"the schedule of trial {row.id} no longer applies: {e.what}") from e
-    sketches = _sketches(workload, target)
+    sketches = sketches_of(workload, target)
     decisions = decisions_of(row)
     sketch = next((s for s in sketches if s.hash == row.sketch_hash), None)
     if sketch is not None and not _fits(sketch, decisions):
@@ -93,7 +93,7 @@ def of_schedule(
     if store is not None and found.trial is not None:
         return of_trial(store, store.trial(found.trial), workload)
     trace = safe_default(workload, target) if default else found.trace
-    sketches = _sketches(workload, target)
+    sketches = sketches_of(workload, target)
     decisions = sketches[0].defaults()
     usual = trace == sketches[0].fill(decisions)
     trial = None if store is None else _measured(store, workload, target, trace)
@@ -120,7 +120,7 @@ def _warm(row: TrialRecord, workload: Workload, rates: Rates) -> bool:
     return residency == "hot" or (residency == "model" and fast)
 
 
-def _sketches(workload: Workload, target: Target) -> tuple[Sketch, ...]:
+def sketches_of(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """The sketches that the search would have: those of today's rules, and the shipped ones."""
     return with_shipped(Task(workload, target), generate(workload.dag, target))[0]
 

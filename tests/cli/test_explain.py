@@ -49,6 +49,12 @@ def test_a_trial(log: Path, plan: Any) -> None:
     d = json.loads(cli("explain", "3", "--json").out)
     assert d["key"] == plan.tasks[0].workload.key
     assert (d["trial"]["trial"], d["trial"]["status"], d["notes"]) == (3, "OK", [])
+    k = d["sketch"]
+    assert 1 <= k["number"] <= k["of"]
+    assert k["rules"]
+    assert f"sketch {k['number']} of {k['of']}, by the rules {', '.join(k['rules'])}" in " ".join(
+        said.out.split()
+    )
     costs = d["costs"]
     assert costs["measured_s"] == d["trial"]["median_s"]
     assert costs["of_peak"] == pytest.approx(costs["flops"] / costs["measured_s"] / costs["peak"])
