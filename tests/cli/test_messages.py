@@ -344,43 +344,6 @@ def test_a_file_of_the_same_configuration_is_replaced(tmp_path):
     assert cli("compile", "mlp", "-o", "m.atm").code == 0
 
 
-@pytest.mark.parametrize("verb", ["compile", "tune"])
-def test_a_file_that_is_not_a_model_is_not_replaced(tmp_path, verb):
-    (tmp_path / "m.atm").write_bytes(b"a letter")
-    said = cli(verb, "mlp", "-o", "m.atm")
-    assert said.code == 1
-    message = "autotensor: m.atm exists and cannot be read as a compiled model."
-    assert re.fullmatch(re.escape(message) + REPLACED, said.err.strip().splitlines()[-1])
-    assert (tmp_path / "m.atm").read_bytes() == b"a letter"
-    if verb == "compile":
-        assert cli(verb, "mlp", "-o", "m.atm", "--force").code == 0
-
-
-def test_a_model_is_not_written_into_a_fifo(tmp_path):
-    os.mkfifo(tmp_path / "m.atm")
-    said = cli("compile", "mlp", "-o", "m.atm")
-    assert said.code == 1
-    assert "m.atm is not a file on disk, which a compiled model must be. Name a file." in said.err
-
-
-def test_a_c_library_replaces_only_one_of_its_model(tmp_path):
-    folder = tmp_path / "c"
-    folder.mkdir()
-    (folder / "mlp.h").write_text("/* my own */")
-    fix = "Name another folder with --out, or replace it by --force."
-    said = cli("compile", "mlp", "--emit", "c", "-o", folder)
-    assert said.code == 1
-    assert f"mlp.h exists and does not belong to a C library of mlp. {fix}" in said.err
-    assert (folder / "mlp.h").read_text() == "/* my own */"
-    assert cli("compile", "mlp", "--emit", "c", "-o", folder, "--force").code == 0
-    assert cli("compile", "mlp", "--emit", "c", "-o", folder).code == 0
-    before = (folder / "mlp.weights").read_bytes()
-    said = cli("compile", "small_cnn", "--emit", "c", "-o", folder, "--name", "mlp")
-    assert said.code == 1
-    assert f"mlp.h exists and does not belong to a C library of small_cnn. {fix}" in said.err
-    assert (folder / "mlp.weights").read_bytes() == before
-
-
 def test_no_time_for_a_trial_is_said(tmp_path):
     calibrated_log("own.db")
     said = cli("tune", "mlp", "--deadline", "0.01s")

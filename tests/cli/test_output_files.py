@@ -94,3 +94,42 @@ def test_an_export_goes_into_a_fifo(log, tmp_path):
     assert pipe.is_fifo()
     assert cli("db", "export", "x.jsonl").code == 0
     assert found == [(tmp_path / "x.jsonl").read_bytes()]
+
+
+def test_a_model_is_not_written_into_a_fifo(log, tmp_path):
+    os.mkfifo(tmp_path / "m.atm")
+    said = cli("compile", "mlp", "-o", "m.atm")
+    assert said.code == 1
+    assert "m.atm is not a file on disk, which a compiled model must be. Name a file." in said.err
+
+
+def test_a_c_library_replaces_only_one_of_its_model(log, tmp_path):
+    folder = tmp_path / "c"
+    folder.mkdir()
+    (folder / "mlp.h").write_text("/* my own */")
+    fix = "Name another folder with --out, or replace it by --force."
+    said = cli("compile", "mlp", "--emit", "c", "-o", folder)
+    assert said.code == 1
+    assert f"mlp.h exists and does not belong to a C library of mlp. {fix}" in said.err
+    assert (folder / "mlp.h").read_text() == "/* my own */"
+    assert cli("compile", "mlp", "--emit", "c", "-o", folder, "--force").code == 0
+    assert cli("compile", "mlp", "--emit", "c", "-o", folder).code == 0
+    before = (folder / "mlp.weights").read_bytes()
+    said = cli("compile", "small_cnn", "--emit", "c", "-o", folder, "--name", "mlp")
+    assert said.code == 1
+    assert f"mlp.h exists and does not belong to a C library of small_cnn. {fix}" in said.err
+    assert (folder / "mlp.weights").read_bytes() == before
+
+
+@pytest.mark.parametrize("verb", ["compile", "tune"])
+def test_a_file_that_is_not_a_model_is_not_replaced(log, tmp_path, verb):
+    (tmp_path / "m.atm").write_bytes(b"a letter")
+    said = cli(verb, "mlp", "-o", "m.atm")
+    assert said.code == 1
+    assert said.err.strip().splitlines()[-1] == (
+        "autotensor: m.atm exists and cannot be read as a compiled model. Name another file with --out, or "
+        "replace it by --force."
+    )
+    assert (tmp_path / "m.atm").read_bytes() == b"a letter"
+    if verb == "compile":
+        assert cli(verb, "mlp", "-o", "m.atm", "--force").code == 0

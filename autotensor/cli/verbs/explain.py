@@ -68,23 +68,23 @@ def explain(
         if plot is not None:
             if default or steps or ablate:
                 raise typer.BadParameter("it cannot be combined with other options.", param_hint="'--plot'")
-            from autotensor.cli.search_pictures import plot as draw
+            from autotensor.cli.explaining.search_pictures import plot as draw
 
             draw(what, plot, where, log_there(store), json)
             return
         found = find(_no_model(what), store)
         if found.trial is None and not (default or steps or ablate):
-            from autotensor.cli.task_trials import explain_task
+            from autotensor.cli.explaining.task_trials import explain_task
 
             explain_task(found, top, where, log_there(store), json)
             return
-        from autotensor.cli.why import explained
+        from autotensor.cli.explaining.why import explained
 
         document = explained(found, default, where, store, db, steps=steps, ablate=ablate)
     if json:
         put_json(document)
     else:
-        from autotensor.cli.why_text import print_schedule
+        from autotensor.cli.explaining.why_text import print_schedule
 
         print_schedule(document)
 

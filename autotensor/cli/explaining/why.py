@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from autotensor.base.errors import InputError
+from autotensor.cli.explaining.task_trials import trial_document
 from autotensor.cli.find import Found
 from autotensor.cli.output import tell
 from autotensor.cli.rates import measured_peak
-from autotensor.cli.task_trials import trial_document
 from autotensor.compiler import te_text
 from autotensor.insight.costs import costs
 from autotensor.insight.explained_schedule import Subject, of_schedule, of_trial, seen

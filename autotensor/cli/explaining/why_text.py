@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from math import exp, prod
 from typing import Any
 
+from autotensor.cli.explaining.task_trials import decisions_text
 from autotensor.cli.output import paragraph, say, table
-from autotensor.cli.task_trials import decisions_text
 from autotensor.insight.trace_steps import Line, compact
 from autotensor.insight.units import amount, gflops, micros, percent, size
 

@@ -1,0 +1,1 @@
+"""The answers of `autotensor explain`: tasks, schedules, pictures of searches."""
