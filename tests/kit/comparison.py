@@ -6,6 +6,7 @@ The truth is the interpreter on the empty trace, itself compared with te/referen
 interpreter on the scheduled loops, the interpreter on the program after all passes, and native code with 1,
 2, 3 and 16 threads. Inputs are small integers, so that results are equal bit for bit; then normal floats
 within the tolerance of te/tolerance. Outputs and workspaces start as NaN, guard bytes surround the outputs.
+Behind the inputs memory ends: a read there ends the process.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from fences import fenced
 
 from autotensor.base.target import Target, host
 from autotensor.codegen import backend
@@ -159,14 +161,14 @@ def interpreted(
 
 
 class Native:
-    """The compiled program, called with guarded outputs."""
+    """The compiled program, called with guarded outputs, and with inputs that end where memory ends."""
 
     def __init__(self, dag: ComputeDAG, program: Program, target: Target) -> None:
         self.dag = dag
         self.module = Module(backend.compile(program, target, name="test"), threads=1)
 
     def __call__(self, inputs: Mapping[str, Array], threads: int) -> Arrays:
-        given = {n: a.copy() for n, a in inputs.items()}
+        given = {n: fenced(a) for n, a in inputs.items()}
         module = self.module.bind(**{n: a for n, a in given.items() if n in self.dag.constants})
         module.threads = threads
         guarded = {b.name: _guarded(b) for b in self.dag.outputs}

@@ -11,6 +11,7 @@ import random
 import numpy as np
 import pytest
 from comparison import GUARD, GUARD_BYTE, Different, agree, blaming, fresh, verified
+from fences import fenced
 from open_dags import opened
 from random_dags import random_dag
 from random_traces import random_trace
@@ -72,14 +73,15 @@ def _interpreted(program, own, values: Values, inputs):  # type: ignore[no-untyp
 
 
 def _native(module, own, inputs):  # type: ignore[no-untyped-def]
-    """What native code writes between guard bytes."""
+    """What native code writes between guard bytes, from inputs that end where memory ends."""
     raw = {b.name: np.full(b.bytes + 2 * GUARD, GUARD_BYTE, np.uint8) for b in own.outputs}
     out = {
         b.name: raw[b.name][GUARD : GUARD + b.bytes].view(b.dtype.numpy).reshape(b.shape) for b in own.outputs
     }
     for b in own.outputs:
         out[b.name][...] = fresh(b)
-    module(*({**inputs, **out}[a.name] for a in module.args))
+    given = {n: fenced(a) for n, a in inputs.items()}
+    module(*({**given, **out}[a.name] for a in module.args))
     for name, bytes_ in raw.items():
         if not ((bytes_[:GUARD] == GUARD_BYTE).all() and (bytes_[-GUARD:] == GUARD_BYTE).all()):
             raise Different(f"bytes around output {name!r} were overwritten.")

@@ -223,6 +223,7 @@ def _part(program: Program, funcs: Sequence[PrimFunc], part: str, target: Target
     features = needs(target)
     ldexp = "avx512f" in features  # vscalefps
     registers = "v" if ldexp else "x" if "avx" in features else ""
+    mask_lanes = 64 if "avx512bw" in features else 16 if "avx512f" in features else 0
     for k, func in enumerate(funcs):
         missing = [b.name for b in func.params if b not in slots]
         if missing:
@@ -238,6 +239,7 @@ def _part(program: Program, funcs: Sequence[PrimFunc], part: str, target: Target
                 ldexp=ldexp,
                 permutes_bytes=byte_tables.FEATURE in features,
                 registers=registers,
+                mask_lanes=mask_lanes,
                 overlapping=overlapping,
             )
         )

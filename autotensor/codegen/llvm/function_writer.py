@@ -106,6 +106,8 @@ class FunctionWriter:
         # LLVM's constraint for vector registers, on targets where a choice by one bit between them would be a
         # branch
         self.registers = ""
+        # lanes of the widest mask that one register of masks holds; 0: the target has no such registers
+        self.mask_lanes = 0
         self.out: list[Any] = []  # strings and nested `pre` lists
         self.cur: list[Any] = self.out
         self.count = 0

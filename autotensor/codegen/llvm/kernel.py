@@ -54,6 +54,7 @@ def kernel_text(
     ldexp: bool = False,
     permutes_bytes: bool = False,
     registers: str = "",
+    mask_lanes: int = 0,
     overlapping: Collection[Any] = (),
 ) -> KernelText:
     """The LLVM function of one kernel.
@@ -61,13 +62,15 @@ def kernel_text(
     aligned: parameters whose address is a multiple of 64. ldexp: the machine scales by powers of two in one
     instruction; without it the text is correct, too. permutes_bytes: the machine has `byte_tables.FEATURE`.
     registers: LLVM's constraint for vector registers, on targets where LLVM would turn a choice between
-    vectors into a branch; "" elsewhere. overlapping: parameters that may share memory, like a result and the
+    vectors into a branch; "" elsewhere. mask_lanes: lanes of one register of masks, 0 without such registers.
+    overlapping: parameters that may share memory, like a result and the
     input whose elements it replaces.
     """
     kernel = Kernel(func, aligned, overlapping)
     kernel.has_ldexp = ldexp
     kernel.permutes_bytes = permutes_bytes
     kernel.registers = registers
+    kernel.mask_lanes = mask_lanes
     params = [kernel.parameter(b) for b in func.params]
     params += ["i32 noundef %tid", "i32 noundef %nthreads", "ptr noalias %ws"]
     kernel.function()

@@ -20,6 +20,7 @@ from autotensor.codegen.llvm import tiles
 from autotensor.codegen.llvm.expr import Place, Start, ValueWriter
 from autotensor.codegen.llvm.function_writer import cond_type, literal, mem, suffix, ty, vector_literal
 from autotensor.codegen.llvm.lanes.byte_tables import byte_lanes
+from autotensor.codegen.llvm.lanes.load_masks import load_mask
 from autotensor.codegen.llvm.lanes.shuffles import picked, shuffle, transposed
 from autotensor.codegen.llvm.lanes.stretches import between_steps, narrow_windows, picked_from
 from autotensor.codegen.shared_vectors import LEAST_LANES, SharedVectors
@@ -111,7 +112,7 @@ def load(w: ValueWriter, e: Load) -> str:
         return _gather(w, t, _pointers(w, buffer, index, access), mask)
     match access.kind:
         case Kind.CONTIGUOUS if mask is not None and mask.dtype.lanes > 1:
-            return _masked_load(w, t, *address(w, buffer, start), w.value(mask))
+            return _masked_load(w, t, *address(w, buffer, start), load_mask(w, mask))
         case Kind.CONTIGUOUS:
             value = _plain_load(w, buffer, start, t, mask)
             held = w.held.get((buffer, start.constant, t)) if _is_fixed(access) else None
