@@ -39,6 +39,7 @@ from autotensor.lowering.passes.dots import dots
 from autotensor.lowering.passes.flatten import flatten
 from autotensor.lowering.passes.inside_extents import inside_extents
 from autotensor.lowering.passes.join_lanes import join
+from autotensor.lowering.passes.lane_guards import lane_guards
 from autotensor.lowering.passes.named_limits import name_limits
 from autotensor.lowering.passes.partition import partition
 from autotensor.lowering.passes.promote_registers import promote
@@ -107,6 +108,9 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("await copies", wait_before_meeting, when=is_gpu),
     Pass("open guards", open_guards, when=is_gpu),
     Pass("protect loads", protect),  # after partition: copies of the interior need no masks
+    Pass(
+        "lane guards", lane_guards
+    ),  # after protect, whose masks differ between lanes; before inside extents
     Pass("inside extents", inside_extents),  # after protect, because it relies on the masks
     Pass("tile sums", tile_sums, when=is_cpu),  # before flatten: a tile's rows and columns are two indices
     Pass("flatten", flatten, makes=Level.FLAT),

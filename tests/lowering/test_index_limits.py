@@ -12,7 +12,7 @@ from autotensor.ir.bounds import NO_RANGES, Interval, bounds
 from autotensor.ir.expr import Cmp, Var, compare, const, maximum, minimum
 from autotensor.ir.simplify import simplify
 from autotensor.lowering.index_limits import end, weakest
-from autotensor.lowering.passes.inside_extents import _Scope
+from autotensor.lowering.passes.inside_extents import Facts
 
 RANGES = {J: Interval(0, 99), K: Interval(0, 7), I: Interval(0, 9)}
 KNOWN = bounds(RANGES)
@@ -49,7 +49,7 @@ def test_rows_of_a_fused_loop_in_vectors(width: int) -> None:
     n, a, b, c = (Var(name, int64) for name in "nabc")
     element = simplify(a * (16 * width) + b * 16 + c)
     row = simplify(a * 16 + (b * 16 + c) // width)
-    scope = _Scope(bounds(NO_RANGES).assuming(compare(Cmp.LT, element, n * 2 * width), True))
+    scope = Facts(bounds(NO_RANGES).assuming(compare(Cmp.LT, element, n * 2 * width), True))
     assert scope.below(row, simplify(n * 2))
     assert not scope.below(row, simplify(n * 2 - 1))
     assert not scope.below(simplify(row + 1), simplify(n * 2))
@@ -63,7 +63,7 @@ def test_the_law_by_trying() -> None:
 
 def test_an_index_below_a_least_and_a_greatest_extent() -> None:
     n, i = Var("n", int64), Var("i", int64)
-    scope = _Scope(bounds({n: Interval(1, 9)}).assuming(i < minimum(n // 2 + 1, n)))
+    scope = Facts(bounds({n: Interval(1, 9)}).assuming(i < minimum(n // 2 + 1, n)))
     assert scope.below(i, minimum(n, const(5)))
     assert not scope.below(i, minimum(n, const(4)))
     assert scope.below(i, maximum(n - 1, n))
@@ -73,6 +73,6 @@ def test_an_index_below_a_least_and_a_greatest_extent() -> None:
 def test_an_extent_that_is_simpler_here_is_that_of_a_loop_outside() -> None:
     """Inside `for i in range(max(n, 3)): if n >= 4`, max(n, 3) is n, but the bound of i is max(n, 3)."""
     n, i = Var("n", int64), Var("i", int64)
-    scope = _Scope(bounds({n: Interval(1, 9)}).assuming(i < maximum(n, const(3))).assuming(n >= 4))
+    scope = Facts(bounds({n: Interval(1, 9)}).assuming(i < maximum(n, const(3))).assuming(n >= 4))
     assert scope.below(i, maximum(n, const(3)))
     assert not scope.below(i, maximum(n - 1, const(3)))

@@ -33,7 +33,7 @@ def inside_extents(body: Stmt) -> Stmt:
 
     Raises LoweringError for a store that is not provably inside.
     """
-    return _stmt(body, _Scope(bounds(NO_RANGES))) if _has_extents(body) else body
+    return _stmt(body, Facts(bounds(NO_RANGES))) if _has_extents(body) else body
 
 
 def _has_extents(body: Stmt) -> bool:
@@ -42,12 +42,32 @@ def _has_extents(body: Stmt) -> bool:
 
 
 @dataclass(frozen=True)
-class _Scope:
+class Facts:
     """The facts that hold at a statement."""
 
     known: Bounds
     values: dict[Var, Expr] = field(default_factory=dict)  # values of Lets
     lanes: frozenset[Var] = frozenset()  # variables of vectorized loops
+
+    def in_loop(self, loop: For) -> Facts:
+        """The facts inside of a loop."""
+        lanes = self.lanes | {loop.var} if loop.kind is ForKind.VECTORIZED else self.lanes
+        return replace(self, known=self.known.in_loop(loop.var, loop.begin, loop.extent), lanes=lanes)
+
+    def in_let(self, let: Let) -> Facts:
+        """The facts where a variable has its value."""
+        known = _in_let(self.known, let.var, let.value)
+        return replace(self, known=known, values={**self.values, let.var: let.value})
+
+    def where(self, cond: Expr, holds: bool = True) -> Facts:
+        """The facts where a condition holds, or does not."""
+        return replace(self, known=self.known.assuming(cond, holds))
+
+    def inside(self, index: Expr, extent: Expr) -> bool:
+        """Whether an index is certainly in 0 … extent - 1."""
+        if isinstance(extent, Const):
+            return self.known.below(index, int(extent.value))
+        return self.known.at_least(index, 0) and self.below(index, extent)
 
     @cached_property
     def _settled(self) -> Bounds:
@@ -95,26 +115,23 @@ def _quotients(total: Expr) -> Iterator[tuple[Expr, Expr, Expr]]:
                         yield from ((x, q, rest + other) for x, q, rest in _quotients(one))
 
 
-def _stmt(s: Stmt, scope: _Scope) -> Stmt:
-    known = scope.known
+def _stmt(s: Stmt, scope: Facts) -> Stmt:
     match s:
         case For(var, begin, extent, kind, body, thread):
-            lanes = scope.lanes | {var} if kind is ForKind.VECTORIZED else scope.lanes
-            inner = replace(scope, known=known.in_loop(var, begin, extent), lanes=lanes)
+            inner = scope.in_loop(s)
             return For(var, _expr(begin, scope), _expr(extent, scope), kind, _stmt(body, inner), thread)
         case Let(var, value, body):
-            inner = replace(scope, known=_in_let(known, var, value), values={**scope.values, var: value})
-            return Let(var, _expr(value, scope), _stmt(body, inner))
+            return Let(var, _expr(value, scope), _stmt(body, scope.in_let(s)))
         case If(cond, then, otherwise):
-            other = None if otherwise is None else _stmt(otherwise, _where(scope, cond, False))
-            return If(_expr(cond, scope), _stmt(then, _where(scope, cond)), other)
+            other = None if otherwise is None else _stmt(otherwise, scope.where(cond, False))
+            return If(_expr(cond, scope), _stmt(then, scope.where(cond)), other)
         case Seq(stmts):
             return seq(*(_stmt(x, scope) for x in stmts))
         case Alloc(buffer, body):
             return Alloc(buffer, _stmt(body, scope))
         case Store(buffer, indices, value, mask):
             index = tuple(_expr(i, scope) for i in indices)
-            under = scope if mask is None else _where(scope, mask)
+            under = scope if mask is None else scope.where(mask)
             _check_store(s, under)
             return Store(buffer, index, _expr(value, under), mask)
         case Evaluate(value):
@@ -132,15 +149,11 @@ def _in_let(known: Bounds, var: Var, value: Expr) -> Bounds:
     return inner
 
 
-def _where(scope: _Scope, cond: Expr, holds: bool = True) -> _Scope:
-    return replace(scope, known=scope.known.assuming(cond, holds))
-
-
-def _expr(e: Expr, scope: _Scope) -> Expr:
+def _expr(e: Expr, scope: Facts) -> Expr:
     def visit(node: Node) -> Node | None:
         if not isinstance(node, Load) or not node.buffer.extents:
             return None
-        under = scope if node.mask is None else _where(scope, node.mask)
+        under = scope if node.mask is None else scope.where(node.mask)
         indices, masks = [], [] if node.mask is None else [node.mask]
         for index, extent in zip(node.indices, node.buffer.extents, strict=True):
             loose = not isinstance(extent, Const) and not under.below(index, extent)
@@ -154,7 +167,7 @@ def _expr(e: Expr, scope: _Scope) -> Expr:
     return transform(e, visit)
 
 
-def _check_store(s: Store, scope: _Scope) -> None:
+def _check_store(s: Store, scope: Facts) -> None:
     buffer: Buffer = s.buffer
     for axis, (index, extent) in enumerate(zip(s.indices, buffer.extents or (), strict=False)):
         if not isinstance(extent, Const) and not scope.below(index, extent):
