@@ -20,6 +20,7 @@ from autotensor.ir.visit import height
 from autotensor.schedule.axis import Axis
 from autotensor.te.clamped_choices import unclamped
 from autotensor.te.dag import ComputeDAG, StageOp
+from autotensor.te.index_bounds import kept_inside
 from autotensor.te.indices import clamped
 from autotensor.te.scan import hosts, steps_of
 
@@ -155,7 +156,8 @@ class State:
             for host in hosts(dag.stages, dag.carried)
             for op in steps_of(host, dag.stages, dag.carried)[:-1]
         }
-        made = (Stage.of(unclamped(op)) for op in dag.stages)
+        steps = frozenset(before.name for before, _ in dag.carried)
+        made = (Stage.of(kept_inside(unclamped(op), steps)) for op in dag.stages)
         carrying = {op.name for op in hosts(dag.stages, dag.carried)}
         return State(
             dag,

@@ -3,16 +3,19 @@
     C[i] = A[i + 1]      i = 63 reads A[64], its shape is (64,)      ──▶ TensorError
 
 For most reads, intervals of the indices, under the conditions around the read, prove that it stays inside.
-For the others, bodies are evaluated on tensors that have only a shape, so every read that is reported would
-really happen. The axes on which these reads depend take all their values; the other axes take a few. If there
-are too many values, every axis takes only its ends and its middle: indices nearly always grow or fall along
-their axes, so they leave the tensor first at an end. Indices and guards that depend on data are trusted,
-because their values are known only when the program runs (`indices.py`).
+What is left are doubts: an index, and the conditions around it. The values of their axes and symbols form a
+box. Boxes are halved; intervals prove some of the halves, and the points of the others are tried, so every
+read that is reported would really happen. If there are too many points, a computation of fixed extents is
+refused. Everything else that is not proved is limited to its tensor when the program runs: indices that come
+from memory (`indices.py`), reads under conditions on data, and indices that bend with an extent
+(`kept_inside`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -20,99 +23,146 @@ import numpy as np
 
 from autotensor.base.errors import TensorError
 from autotensor.ir.bounds import Bounds, Interval, bounds
-from autotensor.ir.expr import Expr, Load, Select, Var, const
+from autotensor.ir.expr import (
+    Cmp,
+    Const,
+    Expr,
+    Load,
+    Neg,
+    Select,
+    Symbol,
+    Unary,
+    Var,
+    all_of,
+    any_of,
+    compare,
+    const,
+    maximum,
+    minimum,
+)
 from autotensor.ir.func import Buffer
 from autotensor.ir.node import Node, children
-from autotensor.ir.visit import free_vars
+from autotensor.ir.rewrite import map_children
+from autotensor.ir.visit import any_node, free_vars
 from autotensor.te.dag import ComputeDAG, StageOp
 from autotensor.te.fixed_extents import corners, fixed
 from autotensor.te.indices import reads_memory
 from autotensor.te.reference import Types, Values
+from autotensor.te.symbols import number, symbols_of
 
-Array = np.ndarray[Any, Any]
-
+Box = Mapping[Var, tuple[int, int]]  # the least and the greatest value of axes and symbols
 Conditions = tuple[Expr, ...]
 
-POINTS = 100_000  # bodies are evaluated at so many points in one piece
-PIECES = 16  # if all values of the axes need more pieces, few values are taken
+POINTS = 100_000  # points that are tried in one piece
+PIECES = 16  # pieces for which whole bodies are evaluated
+MOST = 1 << 25  # points of one doubt that are tried: about 2 s
+MOST_OPEN = 1 << 22  # the same, where the extents have values too
 VISITS = 10_000  # parts of a body under different conditions for which proofs are tried
 
 
-def check_reads(dag: ComputeDAG) -> None:
-    """Raises TensorError for a read outside its tensor, or for a stage with nothing to compute.
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """An index that is not proved to stay inside its tensor where the conditions hold."""
 
-    Extents that are known at run time only are taken at the ends of their ranges.
+    load: Load
+    dim: int
+    conditions: Conditions = ()
+
+    @property
+    def index(self) -> Expr:
+        return self.load.indices[self.dim]
+
+    @property
+    def extent(self) -> Expr:
+        return self.load.buffer.dims[self.dim]
+
+    @property
+    def is_on_data(self) -> bool:
+        """Whether data decide if the element is read."""
+        return any(map(reads_memory, self.conditions))
+
+    @property
+    def outside(self) -> Expr:
+        """The condition that an element outside the tensor is read."""
+        beyond = compare(Cmp.LT, self.index, const(0)), compare(Cmp.GE, self.index, self.extent)
+        return all_of(*self.conditions, any_of(*beyond))
+
+
+class _TooMany(Exception):
+    """A box has too many points, or a body has too many parts, to try them."""
+
+
+def check_reads(dag: ComputeDAG) -> None:
+    """Raises TensorError for a read outside its tensor, for a read of fixed extents that is neither proved
+    nor tried to stay inside, or for a stage with nothing to compute.
+
+    Extents that are known at run time only are taken at the ends of their ranges. Where an index bends with
+    them, all their values are tried, unless these are too many.
     """
+    steps = _steps(dag)
     for values in corners(dag):
         try:
-            _check_fixed(fixed(dag, values))
+            for stage in fixed(dag, values).stages:
+                _check_axes(stage)
+                _check(stage, steps, values)
         except TensorError as e:
-            if not values:
-                raise
-            where = ", ".join(f"{s.name} = {n}" for s, n in values.items())
-            raise TensorError(f"with {where}: {e.what}", fix=e.fix) from e
+            raise TensorError(f"{_said(values)}{e.what}", fix=e.fix) from e
+    for stage in dag.stages if dag.symbols() else ():
+        _check(stage, steps, {})
 
 
-def _check_fixed(dag: ComputeDAG) -> None:
-    shapes = {
-        b.name: np.broadcast_to(np.zeros((), b.dtype.numpy), b.shape)
-        for b in (*dag.inputs, *(b for s in dag.stages for b in s.buffers), *(b for b, _ in dag.carried))
-    }
-    steps = frozenset(before.name for before, _ in dag.carried)
-    with np.errstate(all="ignore"):
-        for stage in dag.stages:
-            empty = next((a for a in stage.all_axes if a.extent == 0), None)
-            if empty is not None:
-                raise TensorError(
-                    f"stage {stage.name!r}: axis {empty.name!r} has extent 0, so there is "
-                    "nothing to compute.",
-                    fix="Do not compile empty tensors.",
-                )
-            _check(stage, shapes, steps)
+def _said(values: Mapping[Symbol, int]) -> str:
+    where = ", ".join(f"{s.name} = {n}" for s, n in values.items())
+    return f"with {where}: " if where else ""
 
 
-def _check(stage: StageOp, shapes: Mapping[str, Array], steps: frozenset[str]) -> None:
-    """steps: the buffers from which scans read earlier steps. Which steps they read has been checked."""
-    doubtful = _doubtful(stage, steps)
-    if doubtful is None:
+def _steps(dag: ComputeDAG) -> frozenset[str]:
+    """The buffers from which scans read earlier steps. Which steps they read has been checked."""
+    return frozenset(before.name for before, _ in dag.carried)
+
+
+def _check_axes(stage: StageOp) -> None:
+    empty = next((a for a in stage.all_axes if a.extent == 0), None)
+    if empty is not None:
+        raise TensorError(
+            f"stage {stage.name!r}: axis {empty.name!r} has extent 0, so there is nothing to compute.",
+            fix="Do not compile empty tensors.",
+        )
+
+
+def _check(stage: StageOp, steps: frozenset[str], values: Mapping[Symbol, int]) -> None:
+    """values: the extents that were chosen for a computation of open extents."""
+    try:
+        found = doubts(stage, steps)
+    except _TooMany:
+        _try_bodies(stage, steps, values)
         return
-    axes = stage.all_axes
-    few = 5 ** len(axes) > POINTS
-    places: list[Sequence[int]] = [
-        sorted({p for p in (0, *(() if few else (1, n // 2, n - 2)), n - 1) if 0 <= p < n})
-        for n in (a.extent for a in axes)
-    ]
-    every: list[Sequence[int]] = [
-        range(a.extent) if a.var in doubtful else p for a, p in zip(axes, places, strict=True)
-    ]
-    if prod(map(len, every)) > POINTS * PIECES:
-        every = places
-    for piece in _pieces(every):
-        grid = {
-            a.var: np.asarray(p, np.int64).reshape([-1 if m == n else 1 for m in range(len(axes))])
-            for n, (a, p) in enumerate(zip(axes, piece, strict=True))
-        }
-        values = _Places(stage, grid, shapes, Types(None))
-        values.steps = steps
-        for body in stage.bodies:
-            values.value(body, None)
+    for doubt in found:
+        if doubt.is_on_data:
+            continue
+        box = _box(doubt, stage)
+        is_open = any(isinstance(v, Symbol) for v in box)
+        try:
+            place = _first_outside(doubt, stage, box, MOST_OPEN if is_open or values else MOST)
+        except _TooMany:
+            if not (is_open or values):
+                raise _unproved(stage, doubt, box) from None
+            place = None
+        if place is not None:
+            raise _read_outside(stage, doubt, place)
 
 
-def _pieces(places: list[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
-    """The points of a grid, in grids of at most POINTS points. The longest axes are halved."""
-    if prod(map(len, places)) <= POINTS:
-        yield places
-        return
-    longest = max(range(len(places)), key=lambda n: len(places[n]))
-    half = len(places[longest]) // 2
-    for part in (places[longest][:half], places[longest][half:]):
-        yield from _pieces([*places[:longest], part, *places[longest + 1 :]])
+# -- proofs --------------------------------------------------------------------------------------------------
 
 
-def _doubtful(stage: StageOp, steps: frozenset[str]) -> set[Var] | None:
-    """The axes of reads that are not proved to be inside their tensors; None: all reads are proved."""
-    known = bounds({a.var: Interval(0, a.extent - 1) for a in stage.all_axes})
-    found: set[Var] | None = None
+def doubts(stage: StageOp, steps: frozenset[str]) -> tuple[Doubt, ...]:
+    """The indices that intervals do not prove to be inside; those that come from memory are not among them.
+
+    steps: the buffers whose first index is known to be inside. Raises _TooMany for a body whose conditions
+    stand inside one another in too many ways.
+    """
+    found: dict[Doubt, None] = {}
+    known = _of_axes(stage)
     seen: set[tuple[Node, Bounds]] = set()
     stack: list[tuple[Node, Bounds, Conditions]] = [(body, known, ()) for body in stage.bodies]
     while stack:
@@ -121,27 +171,134 @@ def _doubtful(stage: StageOp, steps: frozenset[str]) -> set[Var] | None:
             continue
         seen.add((node, here))
         if len(seen) > VISITS:
-            return {a.var for a in stage.all_axes}
-        if isinstance(node, Load) and not _is_inside(node, here, steps):
-            found = (found or set()).union(*map(free_vars, (*node.indices, *conditions)))
+            raise _TooMany
+        if isinstance(node, Load):
+            under = here if node.mask is None else here.assuming(node.mask)
+            around = conditions if node.mask is None else (*conditions, node.mask)
+            found |= dict.fromkeys(_of_load(node, under, around, steps))
         if isinstance(node, Select):
-            stack.append((node.cond, here, conditions))
-            if not reads_memory(node.cond):
-                inner = (*conditions, node.cond)
-                stack.append((node.then, here.assuming(node.cond), inner))
-                stack.append((node.otherwise, here.assuming(node.cond, False), inner))
+            cond = node.cond
+            stack.append((cond, here, conditions))
+            stack.append((node.then, here.assuming(cond), (*conditions, cond)))
+            stack.append((node.otherwise, here.assuming(cond, False), (*conditions, Unary(Neg.NOT, cond))))
         else:
             stack += [(c, here, conditions) for c in children(node)]
-    return found
+    return tuple(found)
 
 
-def _is_inside(load: Load, here: Bounds, steps: frozenset[str]) -> bool:
-    """Whether the indices are proved to be inside the tensor, or are trusted."""
+def _of_axes(stage: StageOp) -> Bounds:
+    known = bounds({a.var: Interval(0, a.extent - 1) for a in stage.all_axes})
+    for a in stage.all_axes:
+        if a.runtime is not None:
+            known = known.assuming(compare(Cmp.LT, a.var, a.runtime))
+    return known
+
+
+def _of_load(load: Load, here: Bounds, around: Conditions, steps: frozenset[str]) -> Iterator[Doubt]:
     first = 1 if load.buffer.name in steps else 0
-    return all(
-        reads_memory(i) or here.below(i, n)
-        for i, n in list(zip(load.indices, load.buffer.shape, strict=True))[first:]
-    )
+    for dim in range(first, len(load.indices)):
+        doubt = Doubt(load, dim, around)
+        if not (reads_memory(doubt.index) or _is_inside(doubt, here)):
+            yield doubt
+
+
+def _is_inside(doubt: Doubt, here: Bounds) -> bool:
+    match doubt.extent:
+        case Const(n):
+            return here.below(doubt.index, int(n))
+    return here.at_least(doubt.index, 0) and here.decide(doubt.index < doubt.extent) is True
+
+
+# -- points --------------------------------------------------------------------------------------------------
+
+
+def _box(doubt: Doubt, stage: StageOp) -> dict[Var, tuple[int, int]]:
+    """The values of all axes and symbols on which the doubt depends, in the order of the axes."""
+    axes = {a.var: a for a in stage.all_axes}
+    used = free_vars(doubt.outside)
+    ends = {v: (0, a.extent - 1) for v, a in axes.items() if v in used}
+    open_ends = [a.size for v, a in axes.items() if v in used]
+    symbols = {s: (s.least, s.most) for s in symbols_of(doubt.outside, *open_ends)}
+    return {**symbols, **ends}
+
+
+def _first_outside(doubt: Doubt, stage: StageOp, box: Box, most: int) -> dict[Var, int] | None:
+    """A point of the box that reads outside. Raises _TooMany if more than `most` points would be tried."""
+    ends = [compare(Cmp.LT, a.var, a.size) for a in stage.all_axes if a.runtime is not None and a.var in box]
+    around = (*ends, *doubt.conditions)
+    outside = all_of(*ends, doubt.outside)
+    left, boxes = most, [box]
+    while boxes:
+        part = boxes.pop()
+        points = prod(hi - lo + 1 for lo, hi in part.values())
+        if part is not box and _is_proved(doubt, around, part):
+            continue
+        left -= min(points, POINTS)
+        if left < 0:
+            raise _TooMany
+        if points > POINTS:
+            boxes += reversed(_halves(part))
+        elif (place := _tried(outside, stage, part)) is not None:
+            return place
+    return None
+
+
+def _is_proved(doubt: Doubt, around: Conditions, box: Box) -> bool:
+    here = bounds({v: Interval(lo, hi) for v, (lo, hi) in box.items()})
+    for cond in around:
+        if here.decide(cond) is False:
+            return True
+        here = here.assuming(cond)
+    return _is_inside(doubt, here)
+
+
+def _halves(box: Box) -> list[Box]:
+    """The box in two; its longest side is halved."""
+    longest = max(box, key=lambda v: box[v][1] - box[v][0])
+    lo, hi = box[longest]
+    middle = (lo + hi) // 2
+    return [{**box, longest: (lo, middle)}, {**box, longest: (middle + 1, hi)}]
+
+
+def _tried(outside: Expr, stage: StageOp, box: Box) -> dict[Var, int] | None:
+    """The first point of the box where the condition holds."""
+    sides = [np.arange(lo, hi + 1, dtype=np.int64) for lo, hi in box.values()]
+    grid: dict[Var, Any] = dict(zip(box, np.ix_(*sides), strict=True))
+    with np.errstate(all="ignore"):
+        found = np.asarray(Values(stage, grid, {}, Types(None)).value(outside, None))
+    if not found.any():
+        return None
+    first = np.argwhere(np.broadcast_to(found, [len(s) for s in sides]))[0]
+    return {v: int(side[n]) for v, side, n in zip(box, sides, first, strict=True)}
+
+
+def _try_bodies(stage: StageOp, steps: frozenset[str], values: Mapping[Symbol, int]) -> None:
+    """Evaluates whole bodies on tensors that have only a shape, where conditions stand inside one another in
+    too many ways for doubts."""
+    if any(a.runtime is not None for a in stage.all_axes) or stage.body_symbols:
+        return  # it is limited when it runs
+    box = {a.var: (0, a.extent - 1) for a in stage.all_axes}
+    if stage.points() > POINTS * PIECES:
+        if values:
+            return
+        raise TensorError(
+            f"stage {stage.name!r}: its conditions stand inside one another in too many ways to prove that "
+            f"its indices stay inside their tensors, and {stage.points():,} points are too many to try.",
+            fix="Give some of its parts computes of their own.",
+        )
+    shapes = {b.name: np.broadcast_to(np.zeros((), b.dtype.numpy), b.shape) for b in stage.reads()}
+    boxes: list[Box] = [box]
+    while boxes:
+        part = boxes.pop()
+        if prod(hi - lo + 1 for lo, hi in part.values()) > POINTS:
+            boxes += reversed(_halves(part))
+            continue
+        sides = [np.arange(lo, hi + 1, dtype=np.int64) for lo, hi in part.values()]
+        places = _Places(stage, dict(zip(part, np.ix_(*sides), strict=True)), shapes, Types(None))
+        places.steps = steps
+        with np.errstate(all="ignore"):
+            for body in stage.bodies:
+                places.value(body, None)
 
 
 class _Places(Values):
@@ -167,4 +324,87 @@ class _Places(Values):
         return super().load(buffer, indices, own, mask)
 
 
-__all__ = ["check_reads"]
+# -- errors --------------------------------------------------------------------------------------------------
+
+
+def _read_outside(stage: StageOp, doubt: Doubt, place: Mapping[Var, int]) -> TensorError:
+    symbols = {v: n for v, n in place.items() if isinstance(v, Symbol)}
+    at = Values(stage, {v: np.int64(n) for v, n in place.items()}, {}, Types(None)).value(doubt.index, None)
+    dims = doubt.load.buffer.dims
+    shape = tuple(number(n, {s: symbols.get(s, s.most) for s in symbols_of(n)}) for n in dims)
+    return TensorError(
+        f"{_said(symbols)}stage {stage.name!r}: index {doubt.dim} of {doubt.load.buffer.name!r} becomes "
+        f"{int(at)}; its shape is {shape}.",
+        fix="Guard the read with te.if_then_else.",
+    )
+
+
+def _unproved(stage: StageOp, doubt: Doubt, box: Box) -> TensorError:
+    points = prod(hi - lo + 1 for lo, hi in box.values())
+    buffer = doubt.load.buffer
+    last = int(buffer.shape[doubt.dim]) - 1
+    return TensorError(
+        f"stage {stage.name!r}: index {doubt.dim} of {buffer.name!r}, {doubt.index}, is not proved to stay "
+        f"inside 0 … {last}, and {points:,} points are too many to try.",
+        fix=f"Limit it: te.maximum(te.minimum(index, {last}), 0); or guard the read with te.if_then_else.",
+    )
+
+
+# -- limits when the program runs ----------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def kept_inside(stage: StageOp, steps: frozenset[str]) -> StageOp:
+    """The stage, with limits on indices that neither a proof nor `check_reads` keeps inside.
+
+        if_then_else(N[i] > 0, A[i + 1], 0)      ──▶      if_then_else(N[i] > 0, A[min(i + 1, 63)], 0)
+
+    These are indices under conditions on data, and indices that bend with an extent that is known at run time
+    only. Below such an extent itself, lowering keeps every index (`passes/inside_extents.py`).
+    """
+    if not (stage.is_open or any(any_node(b, _chooses_by_data) for b in stage.bodies)):
+        return stage
+    loose = {(d.load, d.dim) for d in _loose(stage, steps)}
+    if not loose:
+        return stage
+    known = _of_axes(stage)
+    done: dict[Node, Node] = {}
+
+    def limited(node: Any) -> Any:
+        if node not in done:
+            made = map_children(node, limited)
+            if isinstance(node, Load):
+                pairs = enumerate(zip(made.indices, node.buffer.dims, strict=True))
+                indices = (_limited(i, n, known) if (node, d) in loose else i for d, (i, n) in pairs)
+                made = Load(node.buffer, tuple(indices), made.mask)
+            done[node] = made
+        return done[node]
+
+    return replace(stage, bodies=tuple(map(limited, stage.bodies)))
+
+
+def _loose(stage: StageOp, steps: frozenset[str]) -> Iterator[Doubt]:
+    try:
+        found = doubts(stage, steps)
+    except _TooMany:
+        known = _of_axes(stage)
+        for load in stage.loads():
+            yield from _of_load(load, known, (), steps)
+        return
+    for doubt in found:
+        if doubt.is_on_data or any(isinstance(v, Symbol) for v in _box(doubt, stage)):
+            yield doubt
+
+
+def _chooses_by_data(node: Node) -> bool:
+    return isinstance(node, Select) and reads_memory(node.cond)
+
+
+def _limited(index: Expr, extent: Expr, known: Bounds) -> Expr:
+    """The index, at least 0 and below its extent if that is a number, where this is not proved."""
+    low = index if known.at_least(index, 0) else maximum(index, const(0))
+    below = not isinstance(extent, Const) or known.below(low, int(extent.value))
+    return low if below else minimum(low, extent - 1)
+
+
+__all__ = ["check_reads", "kept_inside"]

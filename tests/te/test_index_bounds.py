@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fences import ended_by, fenced
 
 import autotensor as at
 from autotensor import te
@@ -108,6 +109,81 @@ def test_conditions_around_conditions_take_no_time() -> None:
         return value
 
     check_reads(ComputeDAG.of(made(body)))
+
+
+def test_all_points_of_a_bent_index_are_tried() -> None:
+    """It leaves the tensor at few of four million points, none of them at an end or in the middle."""
+    D = te.placeholder((2000, 2000), name="D")
+    args = [D, te.compute((2000, 2000), lambda i, j: D[i, (i * j) % 2001], name="C")]
+    with pytest.raises(TensorError, match="index 1 of 'D' becomes 2000; its shape is"):
+        check_reads(ComputeDAG.of(args))
+
+
+def test_halves_of_an_axis_are_proved() -> None:
+    """The whole axis proves nothing; each of its halves does, so ten billion points take no time."""
+    B = te.placeholder((50_001,), name="B")
+    body: Body = lambda i, j: B[te.maximum(i - 50_000, 50_000 - i) + j * 0]  # noqa: E731
+    check_reads(ComputeDAG.of([B, te.compute((100_000, 100_000), body, name="C")]))
+
+
+def bent(x: Any) -> Any:
+    """At most 64, which intervals do not prove."""
+    return x % 97 - x % 97 // 3
+
+
+def test_a_bent_index_with_too_many_points_is_refused() -> None:
+    B = te.placeholder((65,), name="B")
+    C = te.compute((5000, 5000, 50), lambda i, j, k: B[bent(i * j * k)], name="C")
+    with pytest.raises(
+        TensorError, match="is not proved to stay inside 0 … 64, and 1,250,000,000 points"
+    ) as e:
+        check_reads(ComputeDAG.of([B, C]))
+    assert "te.maximum(te.minimum(index, 64), 0)" in e.value.fix
+    limited = lambda i, j, k: B[te.maximum(te.minimum(bent(i * j * k), 64), 0)]  # noqa: E731
+    check_reads(ComputeDAG.of([B, te.compute((5000, 5000, 50), limited, name="C")]))
+
+
+@pytest.mark.parametrize(
+    ("index", "text"),
+    [
+        (lambda n, i: (n - 1) * (64 - n) // 14, "with n = 23: stage 'C': index 0 of 'A' becomes 64"),
+        (lambda n, i: te.minimum(i * (65 - n), 70), "with n = 3: stage 'C': index 0 of 'A' becomes 70"),
+        (lambda n, i: i * i % 67, "index 0 of 'A' becomes 64"),
+    ],
+)
+def test_indices_that_bend_with_an_extent_are_tried_for_all_its_values(index: Any, text: str) -> None:
+    n = te.var("n", range=(1, 64))
+    B = te.placeholder((n,), name="B")
+    args = [A, B, te.compute((n,), lambda i: B[i] + A[index(n, i), 0], name="C")]
+    with pytest.raises(TensorError) as caught:
+        at.build(args)
+    assert text in caught.value.what
+
+
+def test_reads_under_conditions_on_data_stay_inside() -> None:
+    """Data say that the neighbour is read, beyond the last element, too."""
+    V = te.placeholder((64,), name="V")
+    n = te.var("n", range=(1, 64))
+    for extent in (64, n):
+        C = te.compute((extent,), lambda i: te.if_then_else(N[i] > 0, V[i + 1], V[i - 1]), name="C")
+        B = te.placeholder((extent,), name="B")
+        D = te.compute((extent,), lambda i, C=C, B=B: C[i] + B[i] * 0, name="D")
+        f = at.build(te.create_schedule(D), [N, V, B, D])
+        v, sign = np.arange(64, dtype=np.float32), np.ones(64, np.int32)
+        zeros = np.zeros(64, np.float32)
+        assert ended_by(lambda f=f, v=v, s=sign, z=zeros: f(s, fenced(v), z)) == 0  # type: ignore[misc]
+        np.testing.assert_array_equal(f(sign, v, zeros), np.minimum(np.arange(64) + 1, 63))
+        np.testing.assert_array_equal(f(-sign, v, zeros), np.maximum(np.arange(64) - 1, 0))
+
+
+def test_an_index_that_bends_with_too_many_extents_is_limited() -> None:
+    n, m = te.var("n", range=(1, 5000)), te.var("m", range=(1, 5000))
+    V, B = te.placeholder((65,), name="V"), te.placeholder((n, m), name="B")
+    C = te.compute((n, m), lambda i, j: V[bent(n * m)] + B[i, j], name="C")
+    f = at.build(te.create_schedule(C), [V, B, C])
+    assert "V[max(min(" in f.source("ir") or "V[min(max(" in f.source("ir")
+    v = np.arange(65, dtype=np.float32)
+    np.testing.assert_array_equal(f(v, np.zeros((7, 9), np.float32)), np.full((7, 9), 63 - 63 // 3))
 
 
 def test_nothing_to_compute_is_refused() -> None:
