@@ -112,6 +112,17 @@ def test_distances_that_whole_rows_cannot_give() -> None:
     assert near_name in str(caught.value)
 
 
+def test_an_aligned_axis_does_not_become_the_last() -> None:
+    """Lowering raised IndexError."""
+    s, name = copied()
+    s[name].storage_align("i0", 16, 3)
+    before = s.trace
+    with pytest.raises(ScheduleError, match="axis 'i0' of stage 'B\\.local:C' is aligned"):
+        s[name].storage("i1", "i0")
+    assert s.trace == before
+    s[name].storage("i0", "i1")
+
+
 # -- swizzle -------------------------------------------------------------------------------------------------
 def columns(layout: str) -> PrimFunc:
     """Threads of a block that read a column of A's tile, 64 × 32, four rows each."""

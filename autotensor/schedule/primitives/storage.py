@@ -25,7 +25,8 @@ class Storage:
 
     axes: all spatial axes of the stage; the last one is contiguous in memory. pad: number of unused elements
     after each row. The stage's meaning and its loops do not change, only the buffer of its box.
-    Raises ScheduleError unless the stage is computed inside another one and every axis is named exactly once.
+    Raises ScheduleError unless the stage is computed inside another one, every axis is named exactly once,
+    and the last one is not aligned.
     Source: both `storage_align` of TVM and `reorder_storage` of Halide.
     """
 
@@ -48,6 +49,11 @@ class Storage:
             )
         if self.pad < 0:
             raise ScheduleError(f"storage: pad of stage {stage.name!r} is {self.pad}; it must be at least 0.")
+        if stage.align is not None and stage.align[0] == self.axes[-1]:
+            raise ScheduleError(
+                f"storage: axis {self.axes[-1]!r} of stage {stage.name!r} is aligned; another must be last.",
+                fix="Use storage before storage_align.",
+            )
         return state.with_stage(replace(stage, storage=(self.axes, self.pad)))
 
     def call(self) -> str:
