@@ -51,6 +51,8 @@ def check_passes(state: State, stage: Stage) -> None:
                 f"sort: axis {stage.sorted!r} of stage {stage.name!r} must be serial and stand right outside "
                 "the whole reduction, as the last two loops."
             )
+    if stage.scanned:
+        _check_order(stage)
     for name in known:
         leaf, at = stage.leaf(name), stage.position(name)
         if leaf.mark is not Mark.SERIAL:
@@ -73,6 +75,34 @@ def check_passes(state: State, stage: Stage) -> None:
             f"solve: an axis of stage {stage.name!r} is outside its reduction.",
             fix=f"Reorder so that {stage.solved[0]!r} comes after {stage.leaves[first].name!r}.",
         )
+
+
+def _check_order(stage: Stage) -> None:
+    """Raises ScheduleError unless the elements of a running reduction are computed one after the other."""
+    found = running(stage.op)
+    assert found is not None
+    order = [found.axis]
+    for relation in stage.relations:
+        match relation:
+            case Split(parent, children, _, _) if parent in order:
+                at = order.index(parent)
+                order[at : at + 1] = children
+            case Fuse(a, b, fused) if a in order or b in order:
+                order = list(dict.fromkeys(fused if name in (a, b) else name for name in order))
+    parts = [a for a in stage.leaves if a.name in order]
+    if [a.name for a in parts] != order:
+        raise ScheduleError(
+            f"scan: parts of axis {found.axis!r} of stage {stage.name!r} are in another order: "
+            f"{', '.join(a.name for a in parts)}. Each element continues the one before it.",
+            fix=f"Reorder: {', '.join(order)}.",
+        )
+    for leaf in parts:
+        if leaf.mark is Mark.PARALLEL:
+            raise ScheduleError(
+                f"scan: axis {leaf.name!r} of stage {stage.name!r} is parallel, but each element continues "
+                "the one before it.",
+                fix="Use another axis, which may be outside.",
+            )
 
 
 def _needed(stage: Stage, name: str) -> set[str]:
