@@ -25,6 +25,13 @@ def load(path: str | Path, *, threads: int | None = None, recompile: bool = Fals
             f"{path} is an ONNX model, not a compiled one.",
             fix="at.OnnxModel calls it; `autotensor tune` makes an .atm file of it.",
         )
+    if str(path).endswith((".pt2", ".pt", ".pth")):
+        raise ArtifactError(
+            f"{path} is a file of torch, not a compiled model.",
+            fix="`autotensor tune` makes an .atm file of it; at.from_torch(torch.export.load(path)) reads it."
+            if str(path).endswith(".pt2")
+            else "Export the module: torch.export.save(torch.export.export(net, (x,)), 'net.pt2').",
+        )
     if not recompile:
         return saved_model.load(path, threads=threads, check=_fitting)
     return saved_model.load(path, threads=threads, recompile=True, compiler=_compile_text)

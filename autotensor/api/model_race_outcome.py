@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 
 from autotensor.base.machine import environment_versions
 from autotensor.base.target import Target
+from autotensor.resolve import Metric, Resolved
 from autotensor.runtime.place import here
 from autotensor.schedule.trace import Trace
 from autotensor.search.machine.machine_entry import know_machine, session_here
+from autotensor.search.report import TaskReport
 from tuning_db import SessionKind, TrialStore
+from tuning_db.records import TrialRecord
 
 Traces = Mapping[str, Trace]  # by workload key
 
@@ -50,10 +53,27 @@ def remember(store: TrialStore, target: Target, tuned: Traces, default: Traces, 
     store.end_session(session.id, "raced as whole models")
 
 
+def as_written(task: TaskReport, used: Resolved, race: Sequence[TrialRecord], metric: Metric) -> TaskReport:
+    """The report with the time of the schedule that the file holds.
+
+    used: that schedule. race: the contestants of the task's last race, which may have been held in the model,
+    after the search.
+
+    If that race was lost or undecided, the file holds the default, and the task has gained nothing.
+    """
+    if used.default is None:
+        return task
+    rows = {r.trace_hash: r for r in race}
+    default, mine = rows.get(used.default.hash), rows.get(used.trace.hash)
+    if default is not None and mine is not None:
+        return replace(task, default_s=metric(default), best_s=metric(mine))
+    return replace(task, best_s=task.default_s) if used.trace.hash == used.default.hash else task
+
+
 def _key(target: Target, tuned: Traces, default: Traces) -> str:
     schedules = sorted((k, tuned[k].hash, default[k].hash) for k in tuned)
     text = json.dumps([target.key(), target.num_cores, schedules])
     return f"end:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
-__all__ = ["Outcome", "outcome_of", "remember"]
+__all__ = ["Outcome", "as_written", "outcome_of", "remember"]

@@ -24,7 +24,7 @@ from autotensor.api.fleet import Fleet, joined
 from autotensor.api.log import Log, open_log
 from autotensor.api.model_prediction import TaskTime, predicted_s, task_times
 from autotensor.api.model_race import BUDGET_S, race_in_model
-from autotensor.api.model_race_outcome import Outcome, outcome_of, remember
+from autotensor.api.model_race_outcome import Outcome, as_written, outcome_of, remember
 from autotensor.api.models import (
     Compiled,
     ModelPlan,
@@ -41,13 +41,14 @@ from autotensor.base.target import host_caches
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.graph.lock_file import read_lock, write_lock
 from autotensor.ir.notebook import ShownInNotebooks
-from autotensor.resolve import Metric, Resolved, gain, median_s, resolve
+from autotensor.resolve import Metric, Resolved, gain, last_race, median_s, resolve
 from autotensor.runtime.device.devices import device_of
 from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.object_cache import default_cache
 from autotensor.runtime.kernel_times import by_workload, kernel_clock, without_clock
 from autotensor.runtime.open_artifact import Function, open_artifact
+from autotensor.runtime.place import here
 from autotensor.runtime.sample_arrays import sample_inputs
 from autotensor.runtime.timing_lock import timing_by
 from autotensor.schedule.trace import Trace
@@ -66,6 +67,7 @@ ROUNDS = (3, 15)  # least and greatest number of inferences of each model in the
 INSIDE_ROUNDS = (3, 7)  # inferences that are timed kernel by kernel: 3 before the search, 7 after it
 IN_MODEL_SHARE = 0.1  # share of the deadline for races of schedules inside the model
 LOCKED = "the lock has all choices"
+NOTHING_FASTER = "no schedule was faster than its default beyond the noise; {} holds the defaults"
 CAUTION = 1.3  # factor on estimated durations
 WAIT_SHARE = 0.1  # share of the deadline for waiting, before the search, while others time something
 KEPT_LINK_BYTES = 256 << 20  # the first link is kept up to this size; a larger model is linked a second time
@@ -83,6 +85,7 @@ class ModelReport(ShownInNotebooks):
     path: Path | None = None
     notes: tuple[str, ...] = field(default=())
     times: tuple[TaskTime, ...] = ()  # times of the linked kernels, by the tuner and inside the model
+    after_s: float = 0.0  # seconds after the search: races in the model, linking, writing the file
 
     @property
     def predicted_s(self) -> float:
@@ -163,6 +166,7 @@ def tune_model(
                 stopped=stopped,
             )
         )
+        searched = time.monotonic()
         if work.path is not None:
             work.keep()
         if not stopped() and work.in_model_s() > 0.0:
@@ -175,7 +179,7 @@ def tune_model(
                 min(work.in_model_s(), end.left_s()),
                 end,
             )
-        return work.finish(tuning)
+        return replace(work.finish(tuning), after_s=time.monotonic() - searched)
 
 
 def weights_residency(model: Artifact) -> Residency:
@@ -420,6 +424,9 @@ class _TunedModel:
         notes: tuple[str, ...] = ()
         if tuned_s > default_s:
             notes, tuned_s = (kept_defaults(default_s, tuned_s),), default_s
+        elif tuning.trials and self._are_defaults(self.traces):
+            notes = (NOTHING_FASTER.format(self.path or "the model"),)
+        tuning = self._as_written(tuning)
         if self.path is not None and self.saved > 0.0:
             note_use(self.store, self.found.values(), self.path)
         elif self.path is not None:  # the log recorded the trials when the file was written
@@ -429,9 +436,22 @@ class _TunedModel:
         weights = {t.workload.key: (t.name, float(t.weight)) for t in self.plan.tasks}
         timed = {key: r.seconds for key, r in self.found.items() if r.source == "log" and r.seconds}
         searched = {t.workload.key: t.workload.at_greatest.key for t in self.plan.tasks}
+        after = {t.task.workload.key: t.best_s for t in tuning.tasks if t.best_s}
+        timed |= {key: after[at] for key, at in searched.items() if at in after}
         inside = without_clock(outcome.inside, {key: weight for key, (_, weight) in weights.items()}, tuned_s)
         times = tuple(replace(t, key=searched[t.key]) for t in task_times(weights, timed, inside))
         return ModelReport(tuning, module, default_s, tuned_s, self.path, notes, times)
+
+    def _as_written(self, tuning: TuneReport) -> TuneReport:
+        """The report with the times of the schedules that are used, which the last races chose."""
+        used = {t.workload.at_greatest.key: self.found[t.workload.key] for t in self.plan.tasks}
+        place = here(self.plan.target)
+        tasks = []
+        for t in tuning.tasks:
+            key = t.task.workload.key
+            race = last_race(self.metric, self.store, place.task(key))
+            tasks.append(as_written(t, used[key], race, self.metric) if key in used else t)
+        return replace(tuning, tasks=tuple(tasks))
 
 
 __all__ = ["ModelReport", "tune_model"]

@@ -32,6 +32,7 @@ from autotensor.runtime.module import Module
 from autotensor.runtime.modules_by_shape import ByShape, Shapes
 from autotensor.runtime.open_artifact import Function
 from autotensor.runtime.open_module import OpenModule
+from autotensor.runtime.signature import Signature
 from autotensor.te.symbols import number, symbols_of
 
 MOST_ELEMENTS = 1 << 27  # limit for the largest input: compiling makes constants of its size
@@ -77,6 +78,11 @@ class OpenModel(ByShape):
     def modules(self) -> tuple[Module, ...]:
         """The programs for ranges of shapes, then the programs for one set of shapes each."""
         return tuple(dict.fromkeys((*self._programs, *self._members.values())))
+
+    @property
+    def signature(self) -> Signature:
+        """That of the first program; its text has the names of the extents that a call chooses."""
+        return self.modules[0].signature
 
     def _made_for(self, names: Sequence[str], found: Shapes) -> Module:
         """Raises ArgumentError for shapes that the model does not take."""

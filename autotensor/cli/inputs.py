@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+_EXPORT = "Export the module: torch.export.save(torch.export.export(net, (x,)), {!r})."
 PICKLED = (".pt", ".pth", ".pkl")  # torch's weights, or modules
 FOREIGN = (".pb", ".tflite", ".h5", ".keras", ".json", ".py")  # models of other systems
 TRAINED = ("small_cnn",)  # models whose trained weights come with the package
@@ -44,7 +45,10 @@ PLAIN = Source()
 
 
 def is_file(name: str) -> bool:
-    """Whether MODEL|FILE.atm names a file: it has such an ending, or the file exists."""
+    """Whether MODEL|FILE.atm names a file: it has such an ending, or the file exists. Raises InputError for
+    pickled files of torch, which are never read."""
+    if Path(name).suffix in PICKLED:
+        _refuse_file(name)
     return name.endswith(".atm") or (Path(name).is_file() and not is_onnx(name) and not is_exported(name))
 
 
@@ -77,19 +81,24 @@ def build_graph(model: str, source: Source = PLAIN) -> Graph | GraphFamily:
     )
 
 
+def _exported_name(name: str) -> str:
+    return Path(name).with_suffix(".pt2").name
+
+
 def _refuse_file(name: str) -> None:
     """Raises InputError for a file where only a built-in model is allowed."""
     ending = Path(name).suffix
     if ending == ".atm":
         raise InputError(
             f"{name} is compiled already; this verb needs a model.",
-            fix="`autotensor models` lists them; at.compile_model(y, trials=200) tunes one of your own.",
+            fix="Give the .onnx or .pt2 file that it was made of, or a built-in model (`autotensor models`).",
         )
     if ending in PICKLED:
+        if not Path(name).is_file():
+            raise InputError(f"there is no file {name}.", fix=_EXPORT.format(_exported_name(name)))
         raise InputError(
             f"{name} is a pickled file, which does not hold the module's operators.",
-            fix="Export the module: torch.export.save(torch.export.export(net, (x,)), "
-            f"{Path(name).with_suffix('.pt2').name!r}).",
+            fix=_EXPORT.format(_exported_name(name)),
         )
     if ending in FOREIGN or Path(name).is_file():
         raise InputError(

@@ -11,6 +11,7 @@ from autotensor.api.log import log_name
 from autotensor.api.model_prediction import disagreement
 from autotensor.api.model_tuning import ModelReport
 from autotensor.base.counted import counted
+from autotensor.base.deadline import Deadline
 from autotensor.base.doors import name_of
 from autotensor.cli.output import code, say, table
 from autotensor.cli.rates import measured_peak
@@ -18,7 +19,7 @@ from autotensor.insight.units import gflops, micros, millis, percent
 from autotensor.ir.printer import identifier
 from autotensor.resolve import gain
 from autotensor.search.options import TuneOptions
-from autotensor.search.report import TaskReport
+from autotensor.search.report import LATE, TaskReport
 
 HEADS = (
     "task",
@@ -41,6 +42,7 @@ def describe(
     options: TuneOptions,
     interrupted: bool,
     others_cores: float,
+    until: Deadline,
 ) -> dict[str, Any]:
     """The whole result as JSON data, in seconds and operations per second.
 
@@ -70,13 +72,37 @@ def describe(
         "statuses": dict(statuses),
         "elapsed_s": tuning.elapsed_s,
         "seconds": tuning.shares,
+        "deadline": _time_of(report, until),
         "reason": "it was interrupted" if interrupted else tuning.reason,
         "notes": list(report.notes),
         "peak_flops": peak,
-        "inputs": [str(a) for a in report.module.args if a.role != "output"],
+        "inputs": [report.module.signature.text(a) for a in report.module.args if a.role != "output"],
         "tasks": sorted((_task(t, inside, peak) for t in tuning.tasks), key=lambda t: -t["share"]),
         "interrupted": interrupted,
     }
+
+
+def _time_of(report: ModelReport, until: Deadline) -> dict[str, float]:
+    """Seconds of a deadline by their use; empty without a deadline."""
+    if not until.is_set:
+        return {}
+    search, left = report.tuning.elapsed_s, until.left_s()
+    before = until.given_s - left - search - report.after_s
+    return {"given": until.given_s, "before": before, "search": search, "after": report.after_s, "left": left}
+
+
+def of_deadline(seconds: Mapping[str, float]) -> str:
+    """Where the time of a deadline went, in a sentence.
+
+    >>> of_deadline({"given": 60.0, "before": 14.2, "search": 21.0, "after": 9.0, "left": 15.8})[:51]
+    'Of the 60 s of the deadline, 14 s passed before the'
+    """
+    given, before, search, after, left = seconds.values()
+    return (
+        f"Of the {given:.0f} s of the deadline, {before:.0f} s passed before the first trial (compiling, "
+        f"calibration, waiting for other programs), {search:.0f} s in the search, and {after:.0f} s in races "
+        f"in the model and linking; of the reserve for these, {max(0.0, left):.0f} s were left."
+    )
 
 
 def _task(t: TaskReport, inside: Mapping[str, float], peak: float | None) -> dict[str, Any]:
@@ -115,11 +141,14 @@ def print_report(d: Mapping[str, Any]) -> None:
         f"{d['failures']} failed{f' (now: {failed})' if failed else ''}, {d['rejected']} rejected unrun; "
         f"stopped because {d['reason']}."
     )
+    if d["deadline"] and d["reason"] == LATE:
+        say(of_deadline(d["deadline"]))
     for note in d["notes"]:
         say(f"Note: {note}.")
+    say(f"{d['model']}: {latency(d['default_s'], d['tuned_s'])}.")
     say(
-        f"{d['model']}: {latency(d['default_s'], d['tuned_s'])}; "
-        f"its tasks add up to {millis(d['predicted_s'])}."
+        f"That is a whole call. Its tasks, timed alone, add up to {millis(d['predicted_s'])}; launches and "
+        "the call itself come on top."
     )
     if note := _comparability(d):
         say(f"Note: {note}.")
@@ -149,7 +178,7 @@ def _comparability(d: Mapping[str, Any]) -> str:
 def times(tasks: Sequence[Mapping[str, Any]]) -> str:
     """Says where the times of the table come from."""
     apart = sum(not t["raced"] for t in tasks)
-    raced = "timed side by side in the task's final race" if apart < len(tasks) else "timed in the search"
+    raced = "timed side by side in the task's last race" if apart < len(tasks) else "timed in the search"
     search = f" ({counted(apart, 'task')} without a race: in the search)" if 0 < apart < len(tasks) else ""
     above = any((t["share_of_peak"] or 0.0) > 1.0 for t in tasks)
     peak = (
@@ -157,7 +186,8 @@ def times(tasks: Sequence[Mapping[str, Any]]) -> str:
         "operations are counted, or the machine was busy when its peak was measured."
     )
     return (
-        f"before, after: the default and the winner, {raced}{search}. The fastest trials, which progress "
+        f"before, after: the default and the schedule in the file, {raced}{search}. If both are equal, the "
+        "file holds the default: nothing was faster beyond the noise. The fastest trials, which progress "
         f"lines show, were partly lucky.{peak * above}"
     )
 

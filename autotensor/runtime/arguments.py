@@ -79,7 +79,9 @@ def place_all(
         raise ArgumentError(f"{function} {_takes(inputs, outputs)}; got {len(found)}, without {missing}.")
     given = [found[s.spec.name] for s in outputs if s.spec.name in found]
     if given and len(given) < len(outputs):
-        raise ArgumentError(f"{function} {_takes(inputs, outputs)}: all outputs or none; got {len(given)}.")
+        raise ArgumentError(
+            f"{function} {_takes(inputs, outputs)}; got {len(found)}: give all outputs or none."
+        )
     return tuple(found[s.spec.name] for s in inputs), given or None
 
 
@@ -169,14 +171,27 @@ def _complaint(function: str, slot: Slot, array: Any) -> tuple[str, str]:
             f"{where} is {found}{order}; expected {want}.",
             f"Give an array of {slot.spec.dtype}."
             if output
-            else f"Convert it with .astype({slot.spec.dtype!r}).",
+            else _torch_or_numpy(
+                array, f".to(torch.{slot.spec.dtype})", f"Convert it with .astype({slot.spec.dtype!r})."
+            ),
         )
     if array.shape != slot.shape:
-        return f"{where} is {found}; expected {want}.", "Kernels are compiled for fixed shapes."
+        fix = "An array after the inputs is memory for an output." if output else ""
+        return f"{where} is {found}; expected {want}.", fix or "Kernels are compiled for fixed shapes."
     lacking = slot.flags & ~array.flags.num
     if lacking & _ROW_MAJOR:
         fix = "Give a C-contiguous array: a copy would be filled in its place." if output else ""
-        return f"{where} is not C-contiguous.", fix or "Use np.ascontiguousarray."
+        return f"{where} is not C-contiguous.", fix or _torch_or_numpy(
+            array, ".contiguous()", "Use np.ascontiguousarray."
+        )
     if lacking & _WRITEABLE:
         return f"{where} is an output but read-only.", "Give an array that may be written to."
     return f"{where} is not aligned to its {slot.dtype.itemsize}-byte elements.", "Use a copy of it."
+
+
+def _torch_or_numpy(array: Array, method: str, numpy: str) -> str:
+    """Advice for an array: torch's method if it is a view of another library's array, else NumPy's."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return f"With torch: x{method}." if type(base).__name__ == "PyCapsule" else numpy

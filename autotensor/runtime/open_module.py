@@ -22,6 +22,7 @@ from autotensor.runtime.extents import OpenShapes
 from autotensor.runtime.files.artifact import EXTENTS, OPEN_SHAPES, ArgSpec, Artifact
 from autotensor.runtime.linking import loader
 from autotensor.runtime.module import Module
+from autotensor.runtime.signature import Signature
 from autotensor.runtime.timer import Residency
 
 _VIEWS = 16  # views that are kept; each may hold workspace for one call or more
@@ -89,6 +90,10 @@ class OpenModule(Module):
         arrays = tuple(arrays)
         given, _ = place_all(self.name, self._inputs, self._outputs, arrays, None, {})
         return self.view(given).time(arrays, repeat, min_seconds, residency)
+
+    @property
+    def signature(self) -> Signature:
+        return replace(super().signature, text=self.text)
 
     def text(self, a: ArgSpec) -> str:
         """An argument as text, its run-time extents by their names."""

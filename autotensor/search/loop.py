@@ -167,7 +167,9 @@ class _Loop:
             reused = self._resume()
         if reused:
             self.say(Resumed(reused))
-        self._advise()
+        active = sum(not r.ended for r in self.runs)
+        if self.options.limit_s is None:
+            self._advise(active)
         while not (reason := self._over()):
             self._fill()
             if self.flights:
@@ -181,6 +183,10 @@ class _Loop:
         if not self.stopped():
             for run in sorted(self.runs, key=Course.expected_s, reverse=True):
                 self._race(run)
+        if (
+            reason == SPENT and self.options.limit_s is not None
+        ):  # a deadline may end the run before the trials
+            self._advise(active)
         self.journal.end(reason)
         reports = tuple(self._report(r, reason) for r in self.runs)
         elapsed = time.monotonic() - self.started
@@ -194,9 +200,9 @@ class _Loop:
         for run in self.runs:
             run.tuner.suggest(known.seeds(run.tuner))
 
-    def _advise(self) -> None:
+    def _advise(self, tasks: int) -> None:
         """Warns of a budget that is spent almost wholly on the tasks' defaults."""
-        tasks, trials = sum(not r.ended for r in self.runs), self.options.trials
+        trials = self.options.trials
         if tasks > 1 and trials < FEWEST_EACH * tasks:
             log.warn(
                 f"{counted(trials, 'trial')} for {tasks} tasks are few: each task first times its default "

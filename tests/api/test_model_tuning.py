@@ -30,7 +30,7 @@ from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.open_artifact import open_artifact
 from autotensor.schedule.trace import Trace
 from autotensor.search.events import Event, ModelSaved, Raced
-from autotensor.search.report import TuneReport
+from autotensor.search.report import TaskReport, TuneReport
 from autotensor.search.run import silent
 from tuning_db import TrialStore, connect
 from tuning_db.records import TrialRecord
@@ -276,3 +276,37 @@ def test_by_another_metric_the_same_call_again_races_nothing(tmp_path: Path) -> 
         assert again.tuning.reused == 8
         assert [type(e) for e in heard] == [ModelSaved]
         assert {s.residency for t in log.trials() for s in t.samples}.isdisjoint({IN_MODEL})
+
+
+@pytest.mark.parametrize("slow_s", [0.998e-3, 1.2e-3])
+def test_a_race_that_was_not_won_in_the_model_gains_nothing(
+    plan: ModelPlan, store: TrialStore, slow_s: float
+) -> None:
+    """The search's race had a winner; the later race in the model did not confirm it."""
+    tell(plan, store, slow_s=slow_s, default_s=1e-3)
+    work = _TunedModel(plan, store, None, silent, NEVER)
+    work.start()
+    won = tuple(
+        TaskReport(t, 13.9e-6, 12.7e-6, None, 9, 0, "its space is exhausted", raced=True)
+        for t in plan.search_tasks()
+    )
+    module = open_artifact(work.linked, plan.target.num_cores)
+    report = work.report(TuneReport(won, 18, 0, 1.0, ""), module, Outcome(3e-3, 3e-3))
+    assert [(t.default_s, t.best_s) for t in report.tuning.tasks] == [(1e-3, 1e-3)] * len(won)
+    assert report.predicted_s == pytest.approx(sum(1e-3 * t.weight for t in plan.tasks))
+    assert report.notes == (
+        "no schedule was faster than its default beyond the noise; the model holds the defaults",
+    )
+    told = "no schedule was faster"
+    assert told not in str(work.report(TuneReport(won, 0, 0, 1.0, ""), module, Outcome(3e-3, 3e-3)))
+
+
+def test_a_race_that_was_won_is_reported_with_its_own_times(plan: ModelPlan, store: TrialStore) -> None:
+    tell(plan, store, slow_s=0.5e-3, default_s=1e-3)
+    work = _TunedModel(plan, store, None, silent, NEVER)
+    work.start()
+    rows = tuple(TaskReport(t, 2e-3, 1.9e-3, None, 9, 0, "", raced=True) for t in plan.search_tasks())
+    module = open_artifact(work.linked, plan.target.num_cores)
+    report = work.report(TuneReport(rows, 18, 0, 1.0, ""), module, Outcome(3e-3, 2e-3))
+    assert {(t.default_s, t.best_s) for t in report.tuning.tasks} == {(1e-3, 0.5e-3)}
+    assert report.notes == ()

@@ -127,7 +127,10 @@ def test_a_batch_without_end_is_one_and_a_note_says_so():
         (("compile", "none.pt2"), "there is no file none.pt2."),
         (("compile", "bad.pt2"), "bad.pt2 is not a program of torch.export: "),
         (("compile", "net.pt2", "-o", "m.pt2"), "m.pt2 would be taken for a torch program. Name it m.atm."),
-        (("tune", "net.pth"), "torch.export.save(torch.export.export(net, (x,)), 'net.pt2')."),
+        (
+            ("tune", "net.pth"),
+            "there is no file net.pth. Export the module: torch.export.save(torch.export.export(net,",
+        ),
     ],
 )
 def test_what_does_not_fit_is_one_sentence(arguments, message):

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 from cli_tools import mlp_plan
 
-from autotensor.cli.tune_report import times
+from autotensor.cli.tune_report import of_deadline, times
 from autotensor.cli.verbs.tune import why_nothing
 from autotensor.search.report import LATE, TaskReport, TuneReport
 
 
 def test_times_of_a_race_are_not_taken_for_those_of_the_search() -> None:
     raced, alone = ({"raced": r, "share_of_peak": None} for r in (True, False))
-    assert "the winner, timed side by side in the task's final race. The fastest trials" in times((raced,))
+    assert "the schedule in the file, timed side by side in the task's last race. If both" in times((raced,))
     assert "(2 tasks without a race: in the search)" in times((raced, alone, alone))
-    assert "the winner, timed in the search. The fastest trials" in times((alone,))
+    assert "the schedule in the file, timed in the search. If both" in times((alone,))
 
 
 def test_a_rate_above_the_peak_is_explained() -> None:
@@ -32,4 +32,13 @@ def test_a_task_that_crashed_is_not_blamed_on_the_deadline() -> None:
     rows[0] = replace(rows[0], reason="its reference died by SIGSEGV")
     assert why_nothing(TuneReport(tuple(rows), 0, 0, 0.0, LATE), 5.0) == (
         f"{tasks[0].label}: its reference died by SIGSEGV; for the other tasks, {late}"
+    )
+
+
+def test_the_time_of_a_deadline_is_accounted_for() -> None:
+    seconds = {"given": 60.0, "before": 14.2, "search": 21.0, "after": 9.0, "left": 15.8}
+    assert of_deadline(seconds) == (
+        "Of the 60 s of the deadline, 14 s passed before the first trial (compiling, calibration, waiting "
+        "for other programs), 21 s in the search, and 9 s in races in the model and linking; of the reserve "
+        "for these, 16 s were left."
     )

@@ -128,6 +128,7 @@ def test_the_report_of_a_busy_machine_compares_no_times(capsys: pytest.CaptureFi
             "share_of_peak": 0.5, "trials": 8, "reason": "its space is exhausted", "raced": True}  # fmt: skip
     report = {
         "tasks": [task], "statuses": {}, "trials": 8, "reused": 0, "elapsed_s": 3.0, "seconds": {},
+        "deadline": {},
         "failures": 0, "rejected": 0, "reason": "all trials are spent", "notes": [], "model": "mlp",
         "default_s": 3e-5, "tuned_s": 2e-5, "predicted_s": 1e-5, "file": "mlp.atm",
         "inputs": ["x: float32[1, 784]"], "disagreement": "the tasks add up to less",

@@ -76,9 +76,21 @@ class TestOthersArrays:
 
     def test_strided_ones_are_refused_not_misread(self, one):
         wide = RNG.standard_normal((1, 128)).astype(np.float32)
-        for x in (wide[:, ::2], Foreign(wide[:, ::2]), np.asfortranarray(np.ones((2, 64), np.float32))[:1]):
+        for x in (wide[:, ::2], np.asfortranarray(np.ones((2, 64), np.float32))[:1]):
             with pytest.raises(ArgumentError, match=r"'x' is not C-contiguous. Use np.ascontiguousarray"):
                 one(x)
+        with pytest.raises(ArgumentError, match=r"'x' is not C-contiguous. With torch: x.contiguous\(\)\."):
+            one(Foreign(wide[:, ::2]))
+        with pytest.raises(
+            ArgumentError, match=r"expected float32\[1, 64\]. With torch: x.to\(torch.float32\)"
+        ):
+            one(Foreign(draw(1).astype(np.float64)))
+
+    def test_too_few_outputs_are_counted(self, one):
+        with pytest.raises(
+            ArgumentError, match=r"with its outputs \(y, top\); got 2: give all outputs or none"
+        ):
+            one(draw(1), draw(1))
 
     def test_read_only_ones_are_read_and_not_written(self, one):
         x, y, top = draw(1), np.empty((1, 5), np.float32), np.empty((), np.float32)

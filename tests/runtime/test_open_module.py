@@ -213,3 +213,9 @@ def z(*shape: int) -> Array:
 
 
 PRODUCT = at.build(product(n, m, k8))
+
+
+def test_the_signature_names_the_extents_that_a_call_chooses() -> None:
+    f = at.build(softmax(n, m))
+    assert str(f.signature) == "(x: float32[n, m]) -> (y: float32[n, m])"
+    assert f.signature.inputs[0].shape == (70, 50)

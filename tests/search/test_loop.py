@@ -81,6 +81,23 @@ def test_a_budget_of_hardly_more_than_the_defaults_gives_advice(
     assert all("16 trials are a batch for each" in line for line in lines)
 
 
+def test_the_trials_are_not_blamed_for_a_deadline(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run([PRODUCT, SMALL_PRODUCT], 7, deadline_s=1000.0)
+    assert len(caplog.messages) == 1  # the trials were spent in time
+    caplog.clear()
+
+    class Late(FakeMeasurer):
+        def measure(
+            self, workload: Workload, traces: Sequence[Trace], repeat: int | None = None, **how: Any
+        ) -> list[MeasureResult]:
+            raise OutOfTime("the deadline came before the reference had answered")
+
+    report = run([PRODUCT, SMALL_PRODUCT], 7, measurer=Late(), deadline_s=1000.0)
+    assert (report.reason, caplog.messages) == ("the deadline is reached", [])
+
+
 def test_stopping() -> None:
     asked = itertools.count()
     measurer = FakeMeasurer()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autotensor.base.target import Target
@@ -11,12 +11,13 @@ from autotensor.cli.find import Found
 from autotensor.cli.output import paragraph, put_json, say, table
 from autotensor.insight.explained_schedule import sketches_of
 from autotensor.insight.units import gflops, micros, percent
-from autotensor.resolve import in_use, tuned_for_others
+from autotensor.resolve import LEAST_GAIN_APART, in_use, relative_time, tuned_for_others
 from autotensor.runtime.place import here
 from schedules.shipped import offers
 from tuning_db import TrialStore
 from tuning_db.records import TrialRecord
 
+UNSOUND = 1.0  # spread of samples, as a share of the fastest: above it, the trial was disturbed
 SHIPPED = {  # how a schedule that comes with the package is used here
     "exact": "from this class of machines",
     "compatible": "a tuning run measures it here",
@@ -52,6 +53,7 @@ def explain_task(found: Found, top: int, target: Target, store: TrialStore, json
     failures = store.failures(workload_key=key)
     foreign = store.best_foreign(*task)
     fast = store.best(*task, k=top)
+    raced = store.last_race(*task)
     document: dict[str, Any] = {
         "name": found.workload.name,
         "key": key,
@@ -59,6 +61,7 @@ def explain_task(found: Found, top: int, target: Target, store: TrialStore, json
         "flops": float(found.workload.dag.flops()),
         "statuses": dict(statuses),
         "in_use": None if used is None else used.id,
+        "why_not_fastest": _why_not(fast[0], used, raced) if fast and used else "",
         "trials": [
             {
                 "rank": n,
@@ -111,7 +114,7 @@ def _print_task(d: dict[str, Any], sketches: Mapping[str, str]) -> None:
              "decided otherwise"),
             [
                 (t["trial"], micros(t["median_s"]), f"{t['median_s'] / best:.2f}",
-                 micros(t["predicted_s"]), percent(_spread(t["samples_s"])),
+                 micros(t["predicted_s"]), _spread_text(t["samples_s"]),
                  t["assembly"].get("carried", "-"), t["assembly"].get("spills", "-"),
                  t["made_by"],
                  "" if t is first else _differences(t, first, sketches))
@@ -125,7 +128,9 @@ def _print_task(d: dict[str, Any], sketches: Mapping[str, str]) -> None:
             f"{_decisions(first['decisions'])}. `autotensor explain {first['trial']}` says why it takes its "
             "time.",
         )
-        say(f"In use here: the schedule of trial {d['in_use']}.")
+        if any(_is_unsound(t["samples_s"]) for t in d["trials"]):
+            say("?: the samples of this trial differ by more than its time; other programs disturbed them.")
+        say(" ".join([f"In use here: the schedule of trial {d['in_use']}.", d["why_not_fastest"]]).strip())
     for f in d["failures"]:
         paragraph(f"{f['count']} × {f['status']} (trial {f['trial']}): {f['error'] or 'no text'}")
     for f in d["foreign"]:
@@ -135,7 +140,41 @@ def _print_task(d: dict[str, Any], sketches: Mapping[str, str]) -> None:
         paragraph(f"Shipped with autotensor, {o['origin']}: {micros(o['median_s'])} us there; {why}.")
 
 
-def _spread(samples: list[float]) -> float | None:
+def _why_not(fastest: TrialRecord, used: TrialRecord, raced: Sequence[TrialRecord]) -> str:
+    """Why the fastest trial is not the one in use; "" if it is. raced: the task's last race."""
+    if fastest.trace_hash == used.trace_hash:
+        return ""
+    rows = {r.trace_hash: r for r in raced}
+    mine, theirs = rows.get(fastest.trace_hash), rows.get(used.trace_hash)
+    if mine is None or theirs is None:
+        sure = percent(LEAST_GAIN_APART)
+        return (
+            f"Trial {fastest.id} has not raced against it; without a race it must be {sure} faster."
+            if not rows
+            else f"Trial {fastest.id} was not in the task's last race, which trial {used.id} won."
+        )
+    r = relative_time(mine, theirs)
+    how = "it lost" if r.lower >= 1.0 else "undecided"
+    return (
+        f"In the task's last race, side by side, trial {fastest.id} took {r.middle:.2f} times as long "
+        f"({r.lower:.2f} to {r.upper:.2f}): {how}."
+    )
+
+
+def _is_unsound(samples: Sequence[float]) -> bool:
+    return (_spread(samples) or 0.0) > UNSOUND
+
+
+def _spread_text(samples: Sequence[float]) -> str:
+    """The spread; "> 100 % ?" if the trial was disturbed so much that its time says little.
+
+    >>> _spread_text([1.0, 1.1]), _spread_text([1.0, 73.0])
+    ('10 %', '> 100 % ?')
+    """
+    return f"> {percent(UNSOUND)} ?" if _is_unsound(samples) else percent(_spread(samples))
+
+
+def _spread(samples: Sequence[float]) -> float | None:
     """(slowest - fastest) / fastest of the samples."""
     return (max(samples) - min(samples)) / min(samples) if samples and min(samples) > 0 else None
 

@@ -8,6 +8,7 @@ Parameters and buffers become constants; shapes are those of the examples. Input
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from autotensor.base.errors import InputError
 from autotensor.frontends.errors import Unsupported
@@ -89,7 +91,7 @@ def from_torch(
     else:
         raise InputError(
             f"from_torch takes a torch.nn.Module or an exported program, not {type(module).__name__}.",
-            fix="Wrap a function in a module.",
+            fix=_instead(module),
         )
     name = re.sub(r"\W", "_", name) or "model"
     if is_open(program):
@@ -149,14 +151,45 @@ def _export(
         try:
             return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
         except Exception as error:  # torch raises many kinds
-            fix = (
-                "If the module runs on these inputs, Python decides in it: torch.compile(model, "
-                'backend="autotensor") splits it there.'
-            )
             raise Unsupported(
                 f"torch.export cannot export {type(module).__name__}: {first_line(error)}.",
-                fix=fix if args or kwargs else "Give example inputs: at.from_torch(module, (x,)).",
+                fix=_export_advice(module, args, kwargs, error),
             ) from error
+
+
+def _instead(given: Any) -> str:
+    """The advice for an object that is not a module."""
+    if isinstance(given, str | os.PathLike):
+        return f"Read the file: torch.export.load({os.fspath(given)!r})."
+    if isinstance(given, Mapping):
+        return "These are weights: load them into the module, module.load_state_dict(weights)."
+    return "Wrap a function in a module." if callable(given) else ""
+
+
+def _export_advice(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> str:
+    """The advice for a module that torch.export refuses. torch.compile helps only a module that runs."""
+    if not args and not kwargs:
+        return "Give example inputs: at.from_torch(module, (x,))."
+    if isinstance(module, torch.jit.ScriptModule):
+        return "Give the module as it was before torch.jit.script or torch.jit.trace."
+    if any(isinstance(v, torch.ScriptObject) for m in module.modules() for v in vars(m).values()):
+        return "Its weights are packed for torch's own kernels: quantise the exported program instead (pt2e)."
+    if any(p.is_meta for p in module.parameters()):
+        return 'Its weights have no values (device "meta"): load them first.'
+    if not isinstance(error, GuardOnDataDependentSymNode) and (refused := _refusal(module, args, kwargs)):
+        return f"The module itself does not run on these inputs: {refused}."
+    return 'Python decides in it: torch.compile(model, backend="autotensor") splits it there.'
+
+
+def _refusal(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """The error of a call of the module, as torch runs it; "" if it runs."""
+    try:
+        module(*args, **kwargs)
+    except Exception as error:  # a module may raise anything
+        return first_line(error)
+    return ""
 
 
 def _decomposed(program: ExportedProgram) -> ExportedProgram:
