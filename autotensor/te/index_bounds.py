@@ -41,8 +41,7 @@ from autotensor.ir.expr import (
     minimum,
 )
 from autotensor.ir.func import Buffer
-from autotensor.ir.node import Node, children
-from autotensor.ir.rewrite import map_children
+from autotensor.ir.node import Node, children, map_children
 from autotensor.ir.visit import any_node, free_vars
 from autotensor.te.dag import ComputeDAG, StageOp
 from autotensor.te.fixed_extents import corners, fixed
@@ -74,7 +73,8 @@ class Doubt:
 
     @property
     def extent(self) -> Expr:
-        return self.load.buffer.dims[self.dim]
+        found: Expr = self.load.buffer.dims[self.dim]
+        return found
 
     @property
     def is_on_data(self) -> bool:
@@ -218,7 +218,9 @@ def _box(doubt: Doubt, stage: StageOp) -> dict[Var, tuple[int, int]]:
     used = free_vars(doubt.outside)
     ends = {v: (0, a.extent - 1) for v, a in axes.items() if v in used}
     open_ends = [a.size for v, a in axes.items() if v in used]
-    symbols = {s: (s.least, s.most) for s in symbols_of(doubt.outside, *open_ends)}
+    symbols: dict[Var, tuple[int, int]] = {
+        s: (s.least, s.most) for s in symbols_of(doubt.outside, *open_ends)
+    }
     return {**symbols, **ends}
 
 

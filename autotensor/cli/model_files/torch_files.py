@@ -36,15 +36,17 @@ def exported_graph(name: str, source: Source) -> Graph | GraphFamily:
 
     program = load_exported(name)  # its errors come before those of importing torch
     from autotensor.frontends.torch.open_shapes import OpenProgram
+    from autotensor.graph.ir import Graph
 
     found = from_torch(program, name=Path(name).stem)
-    if not isinstance(found, OpenProgram):
+    if isinstance(found, Graph):
         if source.batch_size != 1 or source.shape:
             raise InputError(
                 f"{name} has fixed shapes; --batch and --shape have no effect on it.",
                 fix="Export it with dynamic_shapes.",
             )
         return found
+    assert isinstance(found, OpenProgram), "an exported program has its own open dimensions"
     chosen = _chosen(name, found, parsed_shapes(source.shape or ()))
     firsts = [d for d in found.dimensions if any(axis == 0 for _, axis in found.places(d))]
     if source.batch is not None:
