@@ -20,9 +20,11 @@ from schedules.cpu import cpu_of
 from schedules.kit.body_work import PRODUCT, BodyWork, body_work
 from schedules.kit.stage_analysis import Read, constants, is_padding, packable, reads, untouched
 
-# least columns, and products for each row, for a partly used vector (400 steps of two columns take a sixth of
-# the time of two lanes that wait for their sums, 64 steps the same time; Zen 5, 2026-12)
-NARROWEST, NARROW_WORK = 2, 64
+# least columns, and products for each row, for a partly used vector
+NARROWEST, NARROW_WORK = 3, 64
+# least steps for two columns: 400 steps take a sixth of the time of two lanes that wait for their sums, 64
+# steps 1.06 to 1.14 x the time (Zen 5, 2026-12)
+PAIR_STEPS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +102,10 @@ def assign_roles(state: State, op: StageOp, lanes: int, target: Target) -> Roles
 def _is_narrow_product(op: StageOp) -> bool:
     """Whether a stage is a product with many rows and few columns, for which a partly used vector is better
     than no vector."""
-    return (
-        len(op.reduce_axes) == 1
-        and op.axes[-1].extent >= NARROWEST
-        and op.axes[-1].extent * op.reduce_axes[0].extent >= NARROW_WORK
-    )
+    if len(op.reduce_axes) != 1:
+        return False
+    columns, steps = op.axes[-1].extent, op.reduce_axes[0].extent
+    return (columns >= NARROWEST and columns * steps >= NARROW_WORK) or (columns == 2 and steps >= PAIR_STEPS)
 
 
 def can_turn(op: StageOp, r: Read, axis: str) -> bool:

@@ -380,9 +380,9 @@ def test_an_operand_that_is_read_twice_is_copied_once() -> None:
         lower(sketch.fill(sketch.defaults()).replay(dag))
 
 
-@pytest.mark.parametrize("columns", [2, 3])
-def test_few_columns_of_many_steps_have_rows_in_registers(columns: int) -> None:
+@pytest.mark.parametrize(("columns", "steps"), [(2, 128), (3, 64)])
+def test_few_columns_of_many_steps_have_rows_in_registers(columns: int, steps: int) -> None:
     """A sum in two lanes alone would wait for each addition."""
-    dag = product(300, columns, 64)
+    dag = product(300, columns, steps)
     assert 's.cache_write("c", "local")' in default_trace(dag, parse(HOST)).to_python()
     check(dag, HOST, "few columns", most=4)
