@@ -3,7 +3,7 @@
     C[i] = A[i + 1]      i = 63 reads A[64], its shape is (64,)      ──▶ TensorError
 
 For most reads, intervals of the indices, under the conditions around the read, prove that it stays inside.
-What is left are doubts: an index, and the conditions around it. The values of their axes and symbols form a
+The others are doubts: an index, and the conditions around it. The values of their axes and symbols form a
 box. Boxes are halved; intervals prove some of the halves, and the points of the others are tried, so every
 read that is reported would really happen. If there are too many points, a computation of fixed extents is
 refused. Everything else that is not proved is limited to its tensor when the program runs: indices that come

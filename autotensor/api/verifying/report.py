@@ -56,7 +56,7 @@ class Report:
     complaints: tuple[str, ...]  # about the whole, not about one kernel
     seconds: float
     script: Path | None = None  # a script that shows the first wrong kernel
-    unwritten: str = ""  # why there is no such script, although one was wanted
+    unwritten: str = ""  # why the requested script was not written
     distances: tuple[Distance, ...] = ()  # of the model's results from each reference of `against`
 
     @property

@@ -43,7 +43,7 @@ def _is_vectorized(node: Node) -> bool:
 
 @dataclass(frozen=True)
 class _Place:
-    """What is known at a statement."""
+    """The facts that hold at a statement."""
 
     of_lane: Facts  # for one lane
     of_all: Facts  # whatever lanes take part: without the conditions that differ between lanes
