@@ -26,7 +26,7 @@ from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.storage import Storage
 from autotensor.schedule.state import Stage, State
 from autotensor.te.dag import IterDef, StageOp
-from schedules.cpu import cpu_of
+from schedules.cpu import EXTREME, cpu_of
 from schedules.kit.body_work import joins_extremes
 from schedules.kit.flat_axes import fused_axes
 from schedules.kit.parallel_region import cycles, is_worth_a_region
@@ -41,7 +41,6 @@ WRITTEN = 128  # most unrolled terms and elements of a row, in all stages
 # Zen 4, 2026-11)
 TURNED = 6.0
 BLOCKS = 2  # least blocks of rows
-EXTREMES = 2.0  # joining the lanes of a maximum costs this many times as much as of a sum (Zen 5, 2026-12)
 STEP = 16  # up to this distance of rows in elements, operands are shuffled; beyond, gathered
 
 
@@ -95,7 +94,7 @@ def _run(op: StageOp) -> int:
 
 
 def _weight_of_joins(op: StageOp) -> float:
-    return EXTREMES if joins_extremes(op) else 1.0
+    return EXTREME if joins_extremes(op) else 1.0
 
 
 def _written(op: StageOp, rows: int) -> int:

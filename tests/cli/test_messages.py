@@ -7,7 +7,6 @@ import re
 import sqlite3
 import subprocess
 from contextlib import closing
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -502,20 +501,3 @@ def test_a_fleet_without_dask_is_refused_before_anything_is_raced(monkeypatch):
     for words in (("worker", "tcp://127.0.0.1:1"), ("status", "tcp://127.0.0.1:1")):
         said = one_sentence(cli("fleet", *words), 1)
         assert said == "a fleet needs dask.distributed. pip install 'autotensor[cluster]'."
-
-
-@pytest.mark.parametrize("verb", ["tune", "compile", "run", "bench"])
-def test_pickled_files_are_refused_by_every_verb(verb: str, tmp_path: Path) -> None:
-    path = tmp_path / "net.pt"
-    path.write_bytes(b"PK")
-    said = cli(verb, str(path))
-    assert said.code == 1
-    assert f"{path} is a pickled file, which does not hold the module's operators. Export" in " ".join(
-        said.err.split()
-    )
-
-
-@pytest.mark.parametrize("name", ["net.pt2", "net.pth"])
-def test_files_of_torch_are_not_compiled_ones(name: str) -> None:
-    with pytest.raises(at.AutotensorError, match=f"{name} is a file of torch, not a compiled model"):
-        at.load(name)

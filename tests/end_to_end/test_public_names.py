@@ -21,7 +21,12 @@ from autotensor.schedule.schedule import Schedule, StageRef
 OPTIONAL = {"autotensor.frontends.onnx": "onnx", "autotensor.integrations.onnx": "onnx"}  # and what it needs
 OPTIONAL |= {
     f"autotensor.{name}": "torch"
-    for name in ("frontends.torch", "integrations.torch_compile", "integrations.compiled_part")
+    for name in (
+        "frontends.torch",
+        "integrations.torch_compile",
+        "integrations.compiled_part",
+        "integrations.strided_results",
+    )
 }
 
 
