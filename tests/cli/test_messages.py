@@ -273,25 +273,6 @@ def test_unreadable_and_read_only_database(tmp_path):
     assert "is read-only" in one_sentence(cli("db", "merge", log, "--db", log), 1)
 
 
-@pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "text"])
-def test_broken_atm(tmp_path, damage):
-    assert cli("compile", "mlp", "-o", "m.atm").code == 0
-    path = tmp_path / "m.atm"
-    data = bytearray(path.read_bytes())
-    match damage:
-        case "flipped":
-            data[len(data) // 2] ^= 1
-        case "cut":
-            data = data[: len(data) // 3]
-        case "empty":
-            data = bytearray()
-        case _:
-            data = bytearray(b"hello\n" * 50)
-    path.write_bytes(data)
-    assert "m.atm" in one_sentence(cli("run", "m.atm"), 1)
-    assert "m.atm" in one_sentence(cli("bench", "m.atm"), 1)
-
-
 REPLACED = r" Name another file with --out, or replace it by --force\."
 
 

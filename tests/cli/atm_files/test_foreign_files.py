@@ -1,4 +1,4 @@
-"""Files of torch where a compiled model or a model to compile is expected."""
+"""Damaged files, and files of torch, where a compiled model or a model to compile is expected."""
 
 from __future__ import annotations
 
@@ -25,3 +25,18 @@ def test_pickled_files_are_refused_by_every_verb(verb: str, tmp_path: Path) -> N
 def test_files_of_torch_are_not_compiled_ones(name: str) -> None:
     with pytest.raises(at.AutotensorError, match=f"{name} is a file of torch, not a compiled model"):
         at.load(name)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "text"])
+def test_a_damaged_file_is_named_in_one_sentence(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "m.atm"
+    assert cli("compile", "mlp", "-o", str(path)).code == 0
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    whole = {"flipped": data, "cut": data[: len(data) // 3], "empty": b"", "text": b"hello\n" * 50}
+    path.write_bytes(whole[damage])
+    for verb in ("run", "bench"):
+        said = cli(verb, str(path))
+        assert (said.code, said.out) == (1, "")
+        assert "m.atm" in said.err
+        assert len(said.err.strip().splitlines()) == 1
