@@ -122,7 +122,7 @@ def _beside(location: str, directory: Path | None, where: str) -> Path:
         raise Malformed(f"{where} points at {location[:80]!r}, which is not a file ({why}).") from error
     if not path.is_relative_to(directory):  # a symbolic link out of the directory
         raise Malformed(f"{where} points at {location!r}, outside the model's directory.")
-    if path.is_symlink():  # from Python 3.13 on, circular links are no error of resolve
+    if path.is_symlink():  # from Python 3.13 on, resolve accepts circular links
         raise Malformed(f"{where} points at {location[:80]!r}, which is not a file (links in a circle).")
     if not is_file:
         raise Malformed(f"{where} is kept in {location!r}, which is not next to the model.")
