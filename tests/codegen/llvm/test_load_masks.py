@@ -10,6 +10,7 @@ from fences import ended_by, fenced
 import autotensor as at
 from autotensor import te
 from autotensor.base.dtype import float32, int64
+from autotensor.base.errors import ArtifactError
 from autotensor.base.target import parse
 from autotensor.codegen.llvm.backend import module_text
 from autotensor.codegen.llvm.build import build
@@ -35,7 +36,9 @@ def test_sums_of_part_of_a_vector_read_nothing_behind_their_operands(mcpu: str) 
     s["C"].vectorize("k.1")
     try:
         f = at.build(s, [A, B, C], target=f"llvm -mcpu={mcpu} -threads=1")
-    except at.AutotensorError as error:
+    except ArtifactError as error:
+        if "which this processor lacks" not in str(error):
+            raise
         pytest.skip(str(error))
     for n in range(1, 9):
         a, b = (np.ones((rows, n // 2 + 1), np.float32) for rows in (2, 2 * n))
