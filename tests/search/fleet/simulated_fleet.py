@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -66,10 +67,15 @@ class SimulatedEngine:
         batch_s: float = 0.0,
         kills: int = 0,
         kill_every: int = 3,
+        takes: float = math.inf,
     ) -> None:
-        """kills: so many workers die with a batch half done, one whenever kill_every were taken."""
+        """kills: so many workers die with a batch half done, one whenever kill_every were taken.
+
+        takes: workers leave a batch with which they would have taken more traces than this.
+        """
         self.all, self.batch_s = {w.name: w for w in workers}, batch_s
         self.kills, self.kill_every, self.deaths, self._taken = kills, kill_every, 0, 0
+        self._left = takes
         self.done: list[tuple[str, Batch]] = []  # what was answered, by whom
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
@@ -122,8 +128,9 @@ class SimulatedEngine:
         with self._changed:
             while not self._over:
                 found = next((j for j in self._jobs if j.tag in worker.offers), None)
-                if found is not None:
+                if found is not None and len(found.batch.traces) <= self._left:
                     self._jobs.remove(found)
+                    self._left -= len(found.batch.traces)
                     return found
                 self._changed.wait(0.2)
         return None

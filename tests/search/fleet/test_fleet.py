@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
@@ -105,9 +106,10 @@ def test_killed_workers_lose_and_double_nothing(kills: int, tasks: int) -> None:
 )
 def test_a_killed_coordinator_goes_on_from_the_log(tmp_path: Path, kills: int, tasks: int, each: int) -> None:
     trials, address = 32 + each * kills, str(tmp_path / "log.db")
-    program = f"import test_fleet as t; t.coordinate({address!r}, {trials}, {tasks})"
     paths = os.pathsep.join([str(HERE), str(HERE.parent / "kit"), *sys.path])
     for n in range(kills):
+        takes = trials - rows_in(address) - 1  # it never ends before it is killed
+        program = f"import test_fleet as t; t.coordinate({address!r}, {trials}, {tasks}, {takes})"
         child = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": paths})
         wanted = (n + 1) * trials // (kills + 2)
         while child.poll() is None and rows_in(address) < wanted:
@@ -124,9 +126,9 @@ def test_a_killed_coordinator_goes_on_from_the_log(tmp_path: Path, kills: int, t
         nothing_lost_or_doubled(store, trials)
 
 
-def coordinate(address: str, trials: int, tasks: int) -> None:
+def coordinate(address: str, trials: int, tasks: int, takes: float = math.inf) -> None:
     """A coordinator, killed or not."""
-    with connect(address) as store, closing(SimulatedEngine(crew(4), batch_s=0.05)) as engine:
+    with connect(address) as store, closing(SimulatedEngine(crew(4), batch_s=0.05, takes=takes)) as engine:
         tuned(engine, store, trials, tasks)
 
 
