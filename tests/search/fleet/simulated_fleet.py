@@ -68,14 +68,16 @@ class SimulatedEngine:
         kills: int = 0,
         kill_every: int = 3,
         takes: float = math.inf,
+        at_once: int = 1,
     ) -> None:
         """kills: so many workers die with a batch half done, one whenever kill_every were taken.
 
         takes: workers leave a batch with which they would have taken more traces than this.
+        at_once: a batch is measured once so many workers have one in hand.
         """
         self.all, self.batch_s = {w.name: w for w in workers}, batch_s
         self.kills, self.kill_every, self.deaths, self._taken = kills, kill_every, 0, 0
-        self._left = takes
+        self._left, self._at_once = takes, threading.Barrier(at_once)
         self.done: list[tuple[str, Batch]] = []  # what was answered, by whom
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
@@ -114,6 +116,7 @@ class SimulatedEngine:
                 time.sleep(self.batch_s / 2)
                 self._died(job)
                 continue
+            self._at_once.wait(30)
             time.sleep(self.batch_s)
             due = worker.batches % SENTINEL_EVERY == 0
             worker.batches += 1
