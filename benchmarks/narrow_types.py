@@ -26,6 +26,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from contests.contest import REST_S
 
 import autotensor as at
 from autotensor.base.granted.tile_permission import TILES
@@ -86,10 +87,11 @@ def contestants(folder: Path, kind: str, threads: int, given: Mapping[str, Array
 
 def timed(calls: Mapping[str, Call], rounds: int, clock: Callable[[], float]) -> dict[str, list[float]]:
     """The seconds of each call by a clock, in turns. Before each timed call, the same function runs once, so
-    the caches hold its data."""
+    the caches hold its data. Before that, the threads of the one before have time to stop spinning."""
     seconds: dict[str, list[float]] = {n: [] for n in calls}
     for _ in range(rounds):
         for n, call in calls.items():
+            time.sleep(REST_S)
             call()
             began = clock()
             call()

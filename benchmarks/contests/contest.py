@@ -36,7 +36,7 @@ from autotensor.runtime.workers.children import Child, Status
 HERE = Path(__file__).parents[1]
 REFERENCE = "reference"  # a contestant with whose output the others' are compared; it is not timed
 TOLERANCE = 1e-4  # largest difference, as a share of the largest element of torch's output
-REST_S = 0.03  # pause before each block, in which other pools' threads stop spinning
+REST_S = 0.1  # pause before each block, in which other pools' threads stop spinning (up to 55 ms)
 IDLE_WAIT_S = 2.0  # how long to wait for idle cores before a block
 IDLE_S = 0.05  # time without work that makes cores count as idle: five of the system's ticks
 FOREIGN_SHARE = 0.1  # largest share of one core for other programs; above this, the block is timed again
