@@ -349,7 +349,7 @@ ZEN5 = replace(
 ZEN3 = replace(
     XEON,
     name="zen3",  # for all processors with AVX2
-    archs=("x86-64-v3", "haswell", "skylake", "znver1", "znver2", "znver3"),  # (Zen 3, 2026-11)
+    archs=("x86-64-v3", "haswell", "skylake", "znver2", "znver3"),  # (Zen 3, 2026-11)
     vector_bytes=32,  # (Zen 3, 2026-11)
     masked_terms=32,  # 40 to 128 terms are 1.02 x as fast in the mean, 512 1.65 x (AVX2 on Zen 4, 2026-11)
     dots=(("vpdpb", 4.0), ("vpmaddwd", 1.3)),  # (chosen, 2026-11)
@@ -362,6 +362,23 @@ ZEN3 = replace(
     # the chosen options are 5 % slower than the best in the mean, over 4 layers, 1 and 2 cores (Zen 3,
     # 2026-11)
     winograd=Winograd(2, 1.0, 1.55, l2_share=inf, far=1.0, crowd=0.6, last_share=1 / 8, line=20.0),
+)
+ZEN1 = replace(
+    ZEN3,
+    name="zen1",  # the first Zen executes an operation on a whole register in two halves, as Zen 4 does
+    archs=("znver1",),
+    multiplies=1.0,  # (Zen 1, 2026-12)
+    cache_bytes=(32 << 10, 512 << 10, 8 << 20),  # four cores share the third cache (Zen 1, 2026-12)
+    clock=2.5e9,  # (Zen 1, 2026-12)
+    bandwidths=(66e9, 45e9, 13e9),  # (Zen 1, 2026-12)
+    latency=5,  # (Zen 1, 2026-12)
+    accumulators=5,  # (Zen 1, 2026-12)
+    halves=1.15,  # halves do twice as many operations a cycle (Zen 1, 2026-12)
+    tile_stream=1.7,  # (Zen 1, 2026-12)
+    panel_wait=0.0,  # tiles of 4 x 2 reach 100 % of the peak from L1 and from L2 (Zen 1, 2026-12)
+    stream_cost=0.2,  # (Zen 1, 2026-12)
+    # a vpmaddwd takes two cycles, and the addition takes other units (Zen 1, 2026-12)
+    dots=(("vpmaddwd", 0.95),),
 )
 V2 = replace(
     ZEN3,
@@ -379,7 +396,7 @@ NEOVERSE = replace(
     dots=(*((name, 4.0) for name in ("sdot", "udot", "usdot", "sudot")), ("bfdot", 2.0)),  # (chosen, 2026-11)
     cache_bytes=(64 << 10, 1 << 20),  # (chosen, 2026-11)
 )
-OURS = (ZEN4, XEON, ZEN5, ZEN3, V2, NEOVERSE)
+OURS = (ZEN4, XEON, ZEN5, ZEN3, ZEN1, V2, NEOVERSE)
 RECORDS = list(OURS)  # records of other packages come first
 CPUS: Door[Cpu] = Door(  # entry points have LLVM's names of their processors
     "record of a processor", "autotensor.cpus", lambda thing: isinstance(thing, Cpu), error=TargetError
