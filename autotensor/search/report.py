@@ -17,6 +17,7 @@ NOTHING_LEFT = "nothing is left to ask"
 FINISHED_BEFORE = "an earlier run finished it"
 SPENT = "all trials are spent"
 LATE = "the deadline is reached"
+KEY_DIGITS = 12  # of a workload's key, as `autotensor explain` prints them
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -34,12 +35,14 @@ class TaskReport:
     rejected: int = 0  # candidates refused by their machine code, in addition to the trials
 
     def __repr__(self) -> str:
-        """One line, because the candidate's sketch alone would fill pages."""
+        """One line, because the candidate's sketch alone would fill pages. The digits behind the label are a
+        name for `autotensor explain`."""
+        label = f"{self.task.label} [{self.task.workload.key[:KEY_DIGITS]}]"
         trials = counted(self.trials, "trial")
         if self.best_s is None:
-            return f"{self.task.label}: no time after {trials} ({self.reason})"
+            return f"{label}: no time after {trials} ({self.reason})"
         than = f", {gain(self.default_s, self.best_s, 'the default')}" if self.default_s else ""
-        return f"{self.task.label}: {self.best_s * 1e6:,.1f} us{than}, {trials} ({self.reason})"
+        return f"{label}: {self.best_s * 1e6:,.1f} us{than}, {trials} ({self.reason})"
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -79,7 +79,7 @@ def test_tune_says_how_it_goes(
     assert report.trials == 2
     line, run = str(report).splitlines()
     pace = r"([\d.]+ times as fast as|as fast as|[\d.]+ % slower than) the default(, within the noise)?"
-    assert re.fullmatch(rf"y: [\d,.]+ us, {pace}, 2 trials \(.*\)", line)
+    assert re.fullmatch(rf"y \[[0-9a-f]{{12}}\]: [\d,.]+ us, {pace}, 2 trials \(.*\)", line)
     assert re.fullmatch(rf"2 trials \(0 from the log\) in \d+ s: .*; log: {re.escape(str(db))}", run)
     if progress:
         line = r"^2/2 trials  y  fastest trial [\d.]+ GFLOP/s  0 failed  0:00 left$"
