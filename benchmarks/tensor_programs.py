@@ -57,7 +57,8 @@ def suites() -> list[str]:
 
 
 def contestants(threads: int, log: str, tuned: bool) -> list[Contestant]:
-    """The contestants; of autotensor the default schedules, and with `tuned` the tuned ones."""
+    """The contestants: autotensor with its default schedules, with `tuned` also with tuned ones, and the
+    peers."""
     found = [Contestant(REFERENCE, Spec("reference", threads))]
     found.append(Contestant("default", Spec("ours", threads), mine=True))
     if tuned:
@@ -75,7 +76,7 @@ def medians(results: Results, row: str) -> dict[str, float]:
 
 
 def ratio(found: Mapping[str, float], mine: str, names: Sequence[str] = PEERS) -> float | None:
-    """How many times as fast as the best of these peers autotensor is; None if no peer has a time."""
+    """The best peer's time over autotensor's time; None if no peer has a time."""
     peers = [found[p] for p in names if p in found]
     return min(peers) / found[mine] if peers and mine in found else None
 
@@ -110,7 +111,8 @@ def page(rows: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def _summary(rows: Mapping[str, Mapping[str, float]], mine: str, peers: Sequence[str], who: str) -> list[str]:
-    """One sentence, and the worst programs, each with its best peer; nothing without a ratio."""
+    """A sentence about the ratios, and the worst programs with their best peers. Empty if there is no
+    ratio."""
     ratios = {n: r for n, found in rows.items() if (r := ratio(found, mine, peers)) is not None}
     if not ratios:
         return []

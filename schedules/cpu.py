@@ -192,8 +192,8 @@ class Cpu:
     #     ms                         1.31    1.45     1.79     2.49
     # 13 rows take 0.27 ms with tiles of at most 8 rows, and 0.49 ms with one tile of 13 rows.
     nested_rows: int = 8
-    # From this many bytes of a panel of one vector's columns, several such panels are read faster at the same
-    # time than one panel of a tile's width. GB/s of one row (Zen 4, 2026-11):
+    # If a panel as wide as one vector has at least this many bytes, it is faster to read several such panels
+    # at the same time than one panel as wide as a tile. GB/s of one row (Zen 4, 2026-11):
     #     weights                         one panel of four vectors   several panels
     #     4 bits, 1024 x 5632 (8 KiB)          23.4                        19.7
     #     4 bits, 2048 x 2816 (16 KiB)         22.3                        21.4
@@ -214,7 +214,7 @@ class Cpu:
     # 2026-11)
     partly: float = 1.1
     ragged: float = 1.01  # least gain of a tile that needs another kernel for the tail (chosen, 2026-11)
-    # least gain of a tile of two row axes, because its windows are unrolled (chosen, 2026-11)
+    # least gain of a tile over two row axes: its unrolled windows are more code (chosen, 2026-11)
     more_code: float = 1.02
 
     # -- windows: depthwise convolution, pooling

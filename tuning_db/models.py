@@ -198,7 +198,7 @@ class Sketch(Base):
     __tablename__ = "sketch"
     id: Mapped[RowId]
     hash: Mapped[Key]
-    text: Mapped[str | None]  # None: only the hash was recorded, and rows have whole traces
+    text: Mapped[str | None]  # None: only the hash was recorded, and the trials have whole traces
 
 
 class Run(Base):
@@ -335,7 +335,7 @@ class Parent(Base):
     child_id: Mapped[int] = part_of("trial.id")
     number: Mapped[int] = part_of("")
     trace_hash: Mapped[str]
-    workload_id: Mapped[int | None] = mapped_column(ForeignKey("workload.id"))  # None: the child's own
+    workload_id: Mapped[int | None] = mapped_column(ForeignKey("workload.id"))  # None: that of the child
     how: Mapped[str]
 
 

@@ -56,8 +56,8 @@ def remember(store: TrialStore, target: Target, tuned: Traces, default: Traces, 
 def as_written(task: TaskReport, used: Resolved, race: Sequence[TrialRecord], metric: Metric) -> TaskReport:
     """The report with the time of the schedule that the file holds.
 
-    used: that schedule. race: the contestants of the task's last race, which may have been held in the model,
-    after the search.
+    used: that schedule. race: the contestants of the task's last race. This race may have run inside the
+    model, after the search.
 
     If that race was lost or undecided, the file holds the default, and the task has gained nothing.
     """

@@ -81,7 +81,7 @@ class OpenModel(ByShape):
 
     @property
     def signature(self) -> Signature:
-        """That of the first program; its text has the names of the extents that a call chooses."""
+        """The signature of the first program. Its text has the names of the extents that a call chooses."""
         return self.modules[0].signature
 
     def _made_for(self, names: Sequence[str], found: Shapes) -> Module:

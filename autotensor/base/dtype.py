@@ -38,7 +38,7 @@ class DType:
         object.__setattr__(self, "is_bool", self.kind == "bool")
 
     def __eq__(self, other: object) -> bool:
-        """Equal to its name and to its NumPy type, too, as NumPy's types are.
+        """A type is equal to its name and to its NumPy type, as in NumPy.
 
         >>> float32 == "float32", float32 == np.float32, float32 == "float64"
         (True, True, False)

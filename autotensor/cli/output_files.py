@@ -17,7 +17,7 @@ from pathlib import Path
 from autotensor.base.errors import InputError
 from autotensor.runtime.files.atomic_write import is_stream
 
-HEAD_BYTES = 1 << 16  # a kind is known by the first bytes of a file, at most by its first line
+HEAD_BYTES = 1 << 16  # the kind of a file follows from its first bytes; none needs more than the first line
 BESIDE_LOG = ("", "-wal", "-shm", "-journal")  # endings of the files of one SQLite log
 
 
@@ -46,8 +46,8 @@ def check_output(
 ) -> None:
     """Raises InputError unless a verb may write its file at `path`; leaves nothing behind.
 
-    force: whether a file of another kind may be replaced; None: never, since the verb has no --force.
-    own: files that the verb itself reads, by what they are; they are not replaced.
+    force: whether a file of another kind may be replaced; None: the verb has no --force.
+    own: files that the verb itself reads, by a description of each; they are never replaced.
     """
     check_place(path)
     for what, other in (own or {}).items():

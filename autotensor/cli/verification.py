@@ -79,7 +79,7 @@ def _check_script(script: Path, log: Log) -> None:
     if script.suffix != ".py":
         raise InputError(f"{script}: the script is a Python program.", fix=f"Name it {script.name}.py.")
     check_output(script, SCRIPT, None, files_of_log(log.db))
-    if script.exists():  # an earlier script, and the files next to it are its data
+    if script.exists():  # it is an earlier script, and the files next to it are its data
         return
     for path in (script.with_suffix(ending) for ending in (".atm", ".npz")):
         if path.exists():

@@ -35,7 +35,7 @@ from autotensor.runtime.open_artifact import Function
 from autotensor.te.symbols import number, symbols_of, var
 
 Run = Callable[..., Any]
-Views = frozenset[int] | None  # results by index; None: any result may be one
+Views = frozenset[int] | None  # indices of results that torch turns into views; None: any result may be one
 _KEPT_SIZES = 64  # most values that are kept of a result that is a size
 _SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 

@@ -2,8 +2,8 @@
 
     values [3, 2], strides (4, 1), offset 1 ──▶ memory: · v v · · v v · · v v
 
-AOT autograd makes a result that shares memory with an argument anew: it reads size, strides and offset of the
-tensor that the compiled part gives, and takes the argument's memory. So these must be right.
+If a result shares memory with an argument, AOT autograd makes the result anew: it takes the argument's
+memory, and the size, strides and offset of the tensor that the compiled part returns. So these must be right.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ _authors_code: ContextVar[bool] = ContextVar("authors_code", default=False)
 
 
 def called(function: Callable[..., Any], *args: Any) -> Any:
-    """The result of a function of the program's author, who writes expressions in it."""
+    """The result of a function with which the author of a program writes expressions."""
     token = _authors_code.set(True)
     try:
         return function(*args)

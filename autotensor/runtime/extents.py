@@ -193,7 +193,7 @@ def _lines(size: int) -> int:
 
 
 def renamed(formula: Formula, names: Mapping[str, Formula]) -> Formula:
-    """The formula, with other names or formulas for its symbols."""
+    """The formula, with other names or formulas in place of its symbols."""
     match formula:
         case str():
             return names[formula]

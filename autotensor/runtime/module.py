@@ -295,9 +295,9 @@ class Module(CompiledFunction):
     ) -> tuple[float, ...]:
         """`repeat` samples of the seconds of one run. `arrays` are the inputs, and optionally the outputs.
 
-        A sample is the mean of as many runs as take `min_seconds`. On a busy machine it holds the time that
-        other programs take; the least of many short samples (repeat=50, min_seconds=0.001) holds less of it.
-        Preparing is not timed.
+        A sample is the mean of as many runs as take `min_seconds`. On a busy machine, samples include the
+        time of other programs. The least of many short samples (repeat=50, min_seconds=0.001) includes less
+        of it. Preparing is not timed.
         """
         # one array: without this check, its rows would be taken for the arguments
         if hasattr(arrays, "shape"):

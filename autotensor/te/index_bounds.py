@@ -6,9 +6,8 @@ For most reads, intervals of the indices, under the conditions around the read, 
 The others are doubts: an index, and the conditions around it. The values of their axes and symbols form a
 box. Boxes are halved; intervals prove some of the halves, and the points of the others are tried, so every
 read that is reported would really happen. If there are too many points, a computation of fixed extents is
-refused. Everything else that is not proved is limited to its tensor when the program runs: indices that come
-from memory (`indices.py`), reads under conditions on data, and indices that bend with an extent
-(`kept_inside`).
+refused. The other indices are limited to their tensors when the program runs: indices that come from memory
+(`indices.py`), reads under conditions on data, and indices that are not linear in an extent (`kept_inside`).
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ Conditions = tuple[Expr, ...]
 POINTS = 100_000  # points that are tried in one piece
 PIECES = 16  # pieces for which whole bodies are evaluated
 MOST = 1 << 25  # points of one doubt that are tried: about 2 s
-MOST_OPEN = 1 << 22  # the same, where the extents have values too
+MOST_OPEN = 1 << 22  # the same for run-time extents, whose values are tried too
 VISITS = 10_000  # parts of a body under different conditions for which proofs are tried
 
 
@@ -78,7 +77,7 @@ class Doubt:
 
     @property
     def is_on_data(self) -> bool:
-        """Whether data decide if the element is read."""
+        """Whether a condition on data decides if the element is read."""
         return any(map(reads_memory, self.conditions))
 
     @property
@@ -93,11 +92,11 @@ class _TooMany(Exception):
 
 
 def check_reads(dag: ComputeDAG) -> None:
-    """Raises TensorError for a read outside its tensor, for a read of fixed extents that is neither proved
-    nor tried to stay inside, or for a stage with nothing to compute.
+    """Raises TensorError for a read outside its tensor, for a read with fixed extents of which neither a
+    proof nor a trial of all points says that it stays inside, or for a stage with nothing to compute.
 
-    Extents that are known at run time only are taken at the ends of their ranges. Where an index bends with
-    them, all their values are tried, unless these are too many.
+    Extents that are known at run time only are taken at the ends of their ranges. If an index is not linear
+    in them, all their values are tried, unless these are too many.
     """
     steps = _steps(dag)
     for values in corners(dag):
@@ -158,8 +157,8 @@ def _check(stage: StageOp, steps: frozenset[str], values: Mapping[Symbol, int]) 
 def doubts(stage: StageOp, steps: frozenset[str]) -> tuple[Doubt, ...]:
     """The indices that intervals do not prove to be inside; those that come from memory are not among them.
 
-    steps: the buffers whose first index is known to be inside. Raises _TooMany for a body whose conditions
-    stand inside one another in too many ways.
+    steps: the buffers whose first index is known to be inside. Raises _TooMany for a body with too many
+    combinations of nested conditions.
     """
     found: dict[Doubt, None] = {}
     known = _of_axes(stage)
@@ -275,10 +274,10 @@ def _tried(outside: Expr, stage: StageOp, box: Box) -> dict[Var, int] | None:
 
 
 def _try_bodies(stage: StageOp, steps: frozenset[str], values: Mapping[Symbol, int]) -> None:
-    """Evaluates whole bodies on tensors that have only a shape, where conditions stand inside one another in
-    too many ways for doubts."""
+    """Evaluates whole bodies on tensors that have only a shape. This is for bodies with too many combinations
+    of nested conditions for doubts."""
     if any(a.runtime is not None for a in stage.all_axes) or stage.body_symbols:
-        return  # it is limited when it runs
+        return  # the index is limited when the program runs
     box = {a.var: (0, a.extent - 1) for a in stage.all_axes}
     if stage.points() > POINTS * PIECES:
         if values:
@@ -361,8 +360,8 @@ def kept_inside(stage: StageOp, steps: frozenset[str]) -> StageOp:
 
         if_then_else(N[i] > 0, A[i + 1], 0)      ──▶      if_then_else(N[i] > 0, A[min(i + 1, 63)], 0)
 
-    These are indices under conditions on data, and indices that bend with an extent that is known at run time
-    only. Below such an extent itself, lowering keeps every index (`passes/inside_extents.py`).
+    These are indices under conditions on data, and indices that are not linear in a run-time extent. Below
+    such an extent itself, lowering keeps every index (`passes/inside_extents.py`).
     """
     if not (stage.is_open or any(any_node(b, _chooses_by_data) for b in stage.bodies)):
         return stage

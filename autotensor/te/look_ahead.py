@@ -158,7 +158,8 @@ def _reads(e: Expr, before: Collection[Buffer]) -> bool:
 
 
 def _state(e: Expr, host: StageOp, before: Collection[Buffer]) -> int | None:
-    """How many steps back the expression reads the state at the step's own other indices; else None."""
+    """The number of steps back of a read of the state, if its other indices are those of the step; otherwise
+    None."""
     if not isinstance(e, Load) or e.buffer not in before:
         return None
     own = all(i is a.var for i, a in zip(e.indices[1:], host.axes[1:], strict=True))
@@ -179,7 +180,8 @@ class _Writer:
     step: _Step
 
     def extreme(self, steps: int) -> Expr:
-        """The extreme of the steps' own terms, and last of the state, so that only one operation waits."""
+        """The extreme of all the steps' own terms, and then of the state. So only one operation waits for the
+        state."""
         assert self.step.extreme is not None
         own = self.driven(0)
         others = [own, *(self.taken(n, self.driven(n), own) for n in range(1, steps))]
@@ -227,9 +229,9 @@ class _Writer:
         return substitute(e, {t: t - n}) if n and t in free_vars(e) else e
 
     def driven(self, n: int) -> Expr:
-        """The own term of the step n before.
+        """The own term of the step that is n steps earlier.
 
-        For a given step, this is its value without the parts that come from other given steps.
+        Values of given steps count as own terms, without the parts that come from other given steps.
         """
         t = self.host.axes[0].var - n
         own = self.step.terms.get(0, const(0.0, self.first.dtype))

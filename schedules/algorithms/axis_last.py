@@ -70,8 +70,8 @@ def order_along_memory(op: StageOp) -> tuple[IterDef, ...]:
 
 
 def order_of_batches(op: StageOp) -> tuple[IterDef, ...]:
-    """The axes of a product with those first that all operands have, and then the others, if the last axis is
-    such a batch axis; () for other stages. Each operand has axes of its own.
+    """The axes of a product whose last axis is a batch axis, that is, an axis of all operands. Batch axes
+    come first, and then the other axes. () for other stages.
 
         C[i, j, b] = Σ_k A[i, b, k] * B[j, b, k]     ──▶     (b, i, j)
     """

@@ -16,7 +16,7 @@ from autotensor.ir.expr import Binary, Const, Expr, Op, Var
 from autotensor.ir.visit import collect
 from autotensor.te.stage import IterDef
 
-MOST = 8  # most vectors of a tile for the sake of a period (chosen, 2026-12)
+MOST = 8  # most vectors of a tile that is a multiple of a period (chosen, 2026-12)
 
 
 def vectors_of_period(values: Sequence[Expr], axes: Sequence[IterDef], lanes: int) -> int:

@@ -23,7 +23,7 @@ from schedules.placement.reads import WRITTEN_OUT, Other, Part, Point, Reads, Su
 from schedules.placement.regions import extents_of, regions, windows
 from schedules.placement.rows import distinct, rows_together
 
-INTEGER = 0.25  # cost of an integer operation; most are the same for all lanes (chosen, 2026-11)
+INTEGER = 0.25  # cost of an integer operation; most such operations serve all lanes (chosen, 2026-11)
 GATHER = 1.0  # cycles for a lane that is loaded alone (chosen, 2026-11)
 FILLED = 0.8  # arrays of a tile stay in a cache if they take at most this share of it (chosen, 2026-11)
 FIRST = 2  # first steps of a strip, during which nothing is fetched ahead (chosen, 2026-11)

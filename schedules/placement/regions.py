@@ -106,8 +106,8 @@ def _side(index: Expr, extent: int, ranges: Mapping[str, Side]) -> Side:
 
 
 def _remainders(low: int, high: int, c: int) -> Side:
-    """The remainders by c of an index. All boxes of a stage have the same extents. So if some other tile goes
-    around the end, like that of (i + 1) % c, every box has all remainders."""
+    """The remainders by c of an index. All boxes of a stage have the same extents. So if any tile goes around
+    the end, like one of (i + 1) % c, every box has all remainders."""
     size = high - low + 1
     return (low % c, low % c + size - 1) if low % size == 0 and c % size == 0 else (0, c - 1)
 

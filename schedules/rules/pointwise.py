@@ -194,7 +194,7 @@ def _by_vectors(op: StageOp) -> bool:
 
 def _transposed(state: State, op: StageOp, name: str, lanes: int, target: Target) -> tuple[Extension, ...]:
     """If an operand is read across its rows, the loops are cut into squares, which code generation transposes
-    in registers. The operand may also be one of a stage that may still be inlined.
+    in registers. Operands of producers that may be inlined later count, too.
 
     Neighbouring squares follow the source's rows, so that whole cache lines are read before they leave the
     cache.
@@ -228,8 +228,8 @@ def _transposed(state: State, op: StageOp, name: str, lanes: int, target: Target
 
 
 def _read_across(op: StageOp, loads: Sequence[Load]) -> IterDef | None:
-    """The axis that is the last index of all loads in whose other indices the last axis occurs; None if
-    there is none, or if there are several."""
+    """The axis along which those operands are contiguous that are read across their rows: the last axis
+    occurs in an index other than the last one. None if there is no such operand, or no common axis."""
     last = op.axes[-1].var
     across = [x for x in loads if x.indices and any(last in free_vars(i) for i in x.indices[:-1])]
     inner = {x.indices[-1] for x in across}

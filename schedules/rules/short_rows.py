@@ -86,8 +86,8 @@ def _suits(ops: Sequence[StageOp], rows: int, lanes: int, short_sum: int) -> boo
 
 
 def _run(op: StageOp) -> int:
-    """The number of terms that a vector along the terms would hold: of a pool's window of 3x3, 3. All terms,
-    if no such vector is contiguous."""
+    """The number of terms in a vector along the terms: 3 for a pool's window of 3x3. If no such vector is
+    contiguous, it is the number of all terms."""
     if not contiguous_reduction(op):
         return prod(a.extent for a in op.reduce_axes)
     return fused_axes(op.name, op, op.reduce_axes)[2]

@@ -1,4 +1,5 @@
-"""Which existing files a verb replaces: its own earlier output, others with --force, what it reads never."""
+"""Existing files at a verb's output: its own earlier output is replaced, another file with --force, its input
+never."""
 
 from __future__ import annotations
 

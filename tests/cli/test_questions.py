@@ -28,7 +28,8 @@ def plan():
 
 @pytest.fixture
 def log(tmp_path, monkeypatch, plan):
-    """Two runs: of mlp with three trials and a race of it, of nothing named with one trial elsewhere."""
+    """A log with two runs. One is of mlp, with three trials and a race; the other has no model, and one trial
+    on another machine."""
     path = tmp_path / "log.db"
     with connect(path) as store:
         add_two_machines(store, plan)
@@ -50,7 +51,7 @@ def log(tmp_path, monkeypatch, plan):
 
 
 def answer(*words: object) -> list[dict[str, Any]]:
-    """The rows of a verb as JSON, which CSV must equal; and as text there are as many."""
+    """The rows of a verb as JSON. Its CSV must have the same rows, and its text as many."""
     said = cli("db", *words, "--json")
     assert said.code == 0, said.err
     document = json.loads(said.out)
@@ -138,7 +139,7 @@ def test_a_run_is_named_by_how_its_key_begins(log):
 
 @pytest.fixture
 def family(log):
-    """Trial 6 was made from 5 and from a trace that nobody tried, 5 from 1 and 2."""
+    """Trial 5 was made from the trials 1 and 2, and trial 6 from trial 5 and a trace without a trial."""
     with connect(log) as store:
         one, two, three, *_ = store.trials()
         mixed = replace(two, trace_hash="mixed", made_by="bred", median_s=9e-6)
@@ -204,7 +205,7 @@ def test_history(log, plan):
 
 
 def test_history_keeps_apart_what_cannot_be_compared(log, plan):
-    """The same workload on a machine, and in a state of the caches, of its own."""
+    """The same workload on another machine, and with the caches in another state."""
     first = plan.tasks[0].workload
     with connect(log) as store:
         add_trials(store, first, [1e-9], fingerprint="elsewhere")
@@ -295,7 +296,7 @@ def test_schema(log):
 
 
 def test_prune(log, plan):
-    """Two of mlp/0's eleven trials stay, beside those of a run without an end."""
+    """Two of mlp/0's eleven trials stay, and all trials of a run that has not ended."""
     many = [1e-3 + n * 1e-6 for n in range(8)]
     with connect(log) as store:
         rows = add_trials(store, plan.tasks[0].workload, many)

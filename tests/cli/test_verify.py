@@ -1,4 +1,4 @@
-"""verify: what a person sees of right and of wrong models."""
+"""verify: its output for right models and for wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large weights in few bits stay so: kernels of products convert them as they load them."""
+"""Large weights of few bits are not converted beforehand: kernels of products convert them while loading."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotensor.graph.ir import Graph
 from autotensor.graph.partition import partition
 from autotensor.graph.rules import optimize
 
-N, K = 700, 640  # float32 of it is more than a megabyte larger than int8
+N, K = 700, 640  # in float32, such weights are more than a megabyte larger than in int8
 
 
 def drawn(shape, seed=0):

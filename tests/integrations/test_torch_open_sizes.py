@@ -237,7 +237,7 @@ VIEWS = {
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_views_of_arguments_lie_where_they_lie_in_eager_mode(view):
-    """AOT makes such a result of the argument's memory, by the strides and the offset of ours."""
+    """AOT makes such a result from the argument's memory, with the strides and the offset of our result."""
     fast = torch.compile(view, backend=autotensor, dynamic=True, options=LOG)
     for size in (6, 8):
         for whole in (torch.randn(size, size), torch.randn(size + 2, size)[2:], torch.randn(size, size).t()):

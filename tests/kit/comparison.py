@@ -6,7 +6,7 @@ The truth is the interpreter on the empty trace, itself compared with te/referen
 interpreter on the scheduled loops, the interpreter on the program after all passes, and native code with 1,
 2, 3 and 16 threads. Inputs are small integers, so that results are equal bit for bit; then normal floats
 within the tolerance of te/tolerance. Outputs and workspaces start as NaN, guard bytes surround the outputs.
-Behind the inputs memory ends: a read there ends the process.
+Memory ends behind the inputs: a read there ends the process.
 """
 
 from __future__ import annotations

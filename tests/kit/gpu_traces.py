@@ -1,10 +1,10 @@
-"""Random legal schedules for GPUs: those for CPUs, with loops bound to blocks and threads, copies in shared
-memory, reductions across threads, virtual threads.
+"""Random legal schedules for GPUs. They are random schedules for CPUs, with loops bound to blocks and
+threads, copies in shared memory, reductions across threads, and virtual threads.
 
     trace = gpu_trace(random.Random(7), dag)
 
-What the target or the lowering refuses with a message of its own is left out; that the barriers do not
-suffice (`check: …`) is never a refusal but a fault, and so is a crash.
+A step is left out if the target or the lowering refuses it with a message of its own. A message that barriers
+are missing (`check: …`) is a fault, and so is a crash.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SMALL = (2, 2, 3, 4, 4, 5, 8)
 
 
 def bind(p: Pick) -> Iterator[Step]:
-    """One loop of any stage to any axis."""
+    """Binds one loop of any stage to any axis."""
     s = p.stage()
     axes = [
         "threadIdx.x",
@@ -53,7 +53,7 @@ def bind(p: Pick) -> Iterator[Step]:
 
 
 def blocks(p: Pick) -> Iterator[Step]:
-    """A root stage over blocks and threads, maybe with virtual threads between."""
+    """Divides a root stage among blocks and threads, sometimes with virtual threads between them."""
     s = p.one([s for s in p.state.live() if isinstance(s.place, Root)])
     axis = p.axis(s, AxisKind.SPATIAL)
     parts = p.rng.choice((1, 1, 2))
@@ -68,7 +68,7 @@ def blocks(p: Pick) -> Iterator[Step]:
 
 
 def across(p: Pick) -> Iterator[Step]:
-    """A reduction over threads."""
+    """Divides a reduction among threads."""
     s = p.one([s for s in p.state.live() if s.op.is_reduction])
     axis = p.axis(s, AxisKind.REDUCE)
     yield SplitStep(s.name, axis, (p.rng.choice(SMALL),))
@@ -82,7 +82,7 @@ def across(p: Pick) -> Iterator[Step]:
 
 
 def shared_copy(p: Pick) -> Iterator[Step]:
-    """A copy in shared memory at a loop of a reader, fetched together."""
+    """Copies an operand to shared memory at a loop of its reader; the threads of a block load it together."""
     host = p.stage()
     buffer = p.one(host.op.reads())
     yield CacheRead(buffer.name, "shared", (host.name,))
@@ -116,7 +116,7 @@ def shared_copy(p: Pick) -> Iterator[Step]:
 
 
 def shared_stage(p: Pick) -> Iterator[Step]:
-    """A stage computed by a block for one of its readers."""
+    """Lets a block compute a stage in shared memory, for one of the stage's readers."""
     s = p.one([s for s in p.state.live() if not p.state.is_output(s)])
     host = p.one(p.state.consumers(s))
     yield ComputeAt(s.name, host.name, p.axis(host, serial=False))
@@ -127,7 +127,7 @@ def shared_stage(p: Pick) -> Iterator[Step]:
 
 
 def local_tile(p: Pick) -> Iterator[Step]:
-    """A stage computed into registers at a thread's loop, its operands in shared memory."""
+    """Computes a stage into registers at a thread's loop, with its operands in shared memory."""
     s = p.one([s for s in p.state.live() if isinstance(s.place, Root) and s.op.axes])
     axis = s.op.axes[-1].name
     yield CacheWrite(s.name, "local")
@@ -193,7 +193,7 @@ def applied(state: State, step: Step) -> State | None:
 
 
 def lowered(state: State) -> Program | None:
-    """The program for TARGET; None when it is refused for a reason that is the schedule's."""
+    """The program for TARGET; None if lowering refuses the schedule."""
     try:
         return lower(state, TARGET)
     except (ScheduleError, TargetError):

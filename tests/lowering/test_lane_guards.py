@@ -57,7 +57,8 @@ def test_a_condition_of_which_no_lane_is_first_is_refused() -> None:
 
 @pytest.mark.parametrize("rows", range(1, 10))
 def test_rows_that_do_not_exist_are_not_read(rows: int) -> None:
-    """The second half of a tile may lie beyond the extent. Its lanes were masked; what they share was not."""
+    """The second half of a tile may lie beyond the extent. The lanes were masked, but a load that they share
+    was not."""
     n = te.var("n", range=(1, 64))
     A, k = te.placeholder((n,), "float64", name="A"), te.reduce_axis(n // 2 + 1, name="k")
     B = te.compute((n,), lambda i: te.sum(A[i // 2], axis=k), name="B")

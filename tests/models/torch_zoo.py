@@ -47,7 +47,7 @@ def vgg19(w: Weights, x: Tensor) -> Tensor:
 
 
 def resnet101(w: Weights, x: Tensor) -> Tensor:
-    """Any depth with bottlenecks: blocks are there as long as their weights are."""
+    """A ResNet with bottlenecks. Its depth follows from the weights: a block exists if its weights exist."""
 
     def step(x: Tensor, at: str, n: int, stride: int = 1) -> Tensor:
         pad = w[f"{at}.conv{n}.weight"].shape[-1] // 2
@@ -122,7 +122,7 @@ def unet(w: Weights, x: Tensor) -> Tensor:
 
 
 def layers(kind: type[nn.RNNBase], w: Weights, at: str, width: int, **how: Any) -> nn.RNNBase:
-    """torch's own layers with these weights; the hidden size is theirs."""
+    """torch's own layers with these weights. Their shape gives the hidden size."""
     mine = {n.removeprefix(f"{at}."): t for n, t in w.items() if n.startswith(f"{at}.")}
     made = kind(width, mine["weight_hh_l0"].shape[1], batch_first=True, **how)
     made.load_state_dict(mine)
@@ -198,7 +198,7 @@ def dit(w: Weights, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
 
 
 def gcn(w: Weights, x: Tensor, neighbours: Tensor, strengths: Tensor) -> Tensor:
-    """By the dense matrix of the graph."""
+    """Two graph convolutions, computed with the dense matrix of the graph."""
     nodes = x.shape[0]
     matrix = torch.zeros(nodes, nodes)
     matrix.index_put_(
@@ -209,7 +209,8 @@ def gcn(w: Weights, x: Tensor, neighbours: Tensor, strengths: Tensor) -> Tensor:
 
 
 def moe(w: Weights, x: Tensor, room: int | None = None) -> tuple[Tensor, Tensor]:
-    """Expert by expert, token by token. room: 6 tokens of 12 in the reduced model."""
+    """A mixture of experts, computed for one expert and one token at a time. room: the most tokens of an
+    expert (6 of 12 in the reduced model)."""
     shares = (x @ w["router.weight"].T).softmax(1)
     best, chosen = shares.topk(2, 1)
     gates = torch.zeros_like(shares).scatter(1, chosen, best / best.sum(1, keepdim=True))

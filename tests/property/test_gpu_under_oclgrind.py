@@ -14,8 +14,8 @@ import pytest
 
 SEEDS, CHUNK = 200, 10
 HERE = Path(__file__).parent
-# not OCLGRIND_UNINITIALIZED: 21.10 reports values that were written, if a load stands under a condition;
-# what nobody wrote is found by the interpreter (test_gpu_schedules.py)
+# OCLGRIND_UNINITIALIZED is off: under a condition, version 21.10 reports loads of values that were written.
+# The interpreter finds reads of values that were never written (test_gpu_schedules.py).
 CHECKS = {"OCLGRIND_DATA_RACES": "1", "OCLGRIND_CHECK_API": "1"}
 
 

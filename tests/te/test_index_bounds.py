@@ -161,7 +161,7 @@ def test_indices_that_bend_with_an_extent_are_tried_for_all_its_values(index: An
 
 
 def test_reads_under_conditions_on_data_stay_inside() -> None:
-    """Data say that the neighbour is read, beyond the last element, too."""
+    """The condition on data is true for all elements, also for the last one, which has no neighbour."""
     V = te.placeholder((64,), name="V")
     n = te.var("n", range=(1, 64))
     for extent in (64, n):

@@ -340,7 +340,7 @@ def test_round_takes_digits_as_numpy_does():
     ],
 )
 def test_python_cannot_decide_by_equality(body):
-    """It would decide once for all elements, by identity."""
+    """The test would decide once for all elements, by identity."""
     with pytest.raises(TensorError, match=r"no truth value .* instead of if, and, or, not, in"):
         te.compute((4, 8), body)
 

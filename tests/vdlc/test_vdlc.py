@@ -187,7 +187,7 @@ def test_options() -> None:
 
 
 def test_the_plug_in_is_small() -> None:
-    """Lines of code, as the documentation says: neither empty, nor comment, nor documentation."""
+    """Counts lines as the documentation does: without empty lines, comments and docstrings."""
     skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
     count = 0
     for file in Path(autotensor.vdlc.__file__).parent.glob("*.py"):

@@ -93,7 +93,8 @@ def prepared_dag(state: State) -> ComputeDAG:
 
 
 def preparing_dag(state: State) -> ComputeDAG | None:
-    """The stages that prepare the constants. Its results are the arrays that calls read; None if none are.
+    """The stages that prepare the constants. Its results are the arrays that calls read; None if calls read
+    none of them.
 
     Arrays that only preparing reads are not among the results: in a model, the next layer overwrites them.
     """
@@ -108,8 +109,8 @@ def preparing_dag(state: State) -> ComputeDAG | None:
 
 
 def _needed(state: State, wanted: Iterable[Buffer], given: Set[str]) -> tuple[StageOp, ...]:
-    """The live stages that compute the wanted arrays, producers first, without the given stages and what
-    only these need."""
+    """The live stages that compute these arrays, producers first. The given stages are left out, and so are
+    stages that only these need."""
     needed, found = set(wanted), []
     for s in reversed(state.live()):
         if s.name not in given and not needed.isdisjoint(s.op.buffers):

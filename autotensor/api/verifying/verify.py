@@ -52,9 +52,10 @@ def verify(
     against: "float64" also follows the rounding through the whole model. An `.onnx` file or a graph gives the
     weights before they are prepared. The model's results are also compared with those that another program
     gives for the `.onnx` file.
-    inputs: the model's inputs; None: random inputs from `seed`, for run-time extents at their least and then
-    at their greatest values. The report is of the last, or of the first that is wrong. script: where to write
-    a script, with its data next to it, that shows the first wrong kernel.
+    inputs: the model's inputs; None: random inputs from `seed`. A model with run-time extents is then checked
+    twice, at their least and at their greatest values. The report is of the last check, or of the first one
+    that finds a mistake. script: where to write a script, with its data next to it, that shows the first
+    wrong kernel.
     Raises ArtifactError for files that cannot be loaded, are for another processor, or lack the needed facts.
     """
     with open_existing(db) as store:

@@ -28,8 +28,8 @@ def is_exported(name: str) -> bool:
 def exported_graph(name: str, source: Source) -> Graph | GraphFamily:
     """The graph of an exported program. A dimension that --shape and --batch do not choose stays open.
 
-    A first axis without greatest extent gets its least, as that of an .onnx file does. Raises InputError for
-    another kind of file, for shapes that do not fit the program, and for other dimensions without greatest
+    A first axis without a greatest extent gets its least extent, as in an .onnx file. Raises InputError for
+    another kind of file, for shapes that do not fit the program, and for another dimension without a greatest
     extent.
     """
     from autotensor.api.from_torch import from_torch, load_exported
@@ -79,7 +79,7 @@ def _others(
 ) -> dict[str, Any]:
     """The extents of dimensions that no option chooses: the whole range, or 1 for a batch without an end.
 
-    Raises InputError for other dimensions without greatest extent.
+    Raises InputError for another dimension without a greatest extent.
     """
     from autotensor.te.symbols import var
 

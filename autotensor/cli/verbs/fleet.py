@@ -42,7 +42,7 @@ def worker(
     from autotensor.search.fleet.on_worker import THREADS, check_equal_kernels
 
     address = checked_address(scheduler)
-    DaskEngine(address).close()  # a scheduler answers; dask's own error for none is long
+    DaskEngine(address).close()  # raises if no scheduler answers: dask's own error would be long
     mine, called = class_here(threads), name or f"{platform.node() or 'host'}-{os.getpid()}"
     if check:
         tell(f"Equal kernels are raced for {CHECK_S:.0f} s and more, to see whether this machine is quiet.")

@@ -160,7 +160,8 @@ def _is_scores(answer: Array) -> bool:
 
 
 def best_classes(row: Array) -> list[dict[str, Any]]:
-    """The most likely classes of one row of scores, by softmax unless the scores are shares already."""
+    """The most likely classes of one row of scores. Softmax makes shares of the scores, unless they are
+    shares already."""
     import numpy as np
 
     from autotensor.cli.images import class_name

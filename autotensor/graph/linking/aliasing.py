@@ -68,8 +68,8 @@ class KernelUse:
 def check_plan(kernels: Sequence[KernelUse], inputs: Mapping[GraphNode, Place]) -> None:
     """Raises GraphError for a kernel that reads bytes which no longer hold its argument.
 
-    It also raises the error if a result lies over an argument, and the kernel reads, for an element of the
-    result, elements of the argument at other places.
+    It also raises the error if a result lies where an argument lies, unless each element of the result needs
+    only the argument's element in the same place.
     """
     contents = {place: value for value, place in inputs.items()}
     for kernel in kernels:

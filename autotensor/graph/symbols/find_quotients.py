@@ -71,7 +71,7 @@ def sampled(family: GraphFamily) -> tuple[GraphFamily, Samples, list[Graph]]:
 def certain_quotient(
     samples: Samples, numbers: Column, of: Sequence[Symbol]
 ) -> tuple[Samples, Extent | None]:
-    """The only quotient of these symbols that has these numbers, and the samples that know it."""
+    """The only quotient of these symbols that has these numbers, and the samples to which it was added."""
     finder = _Finder(samples)
     found = finder.quotient(numbers, of)
     if found is None or finder.doubt is not None:
@@ -168,7 +168,8 @@ class _Finder:
             self.keep(column, found)
 
     def quotient(self, column: Column, parents: Sequence[Symbol]) -> Extent | None:
-        """The number as a quotient of the first symbol that fits. If it is not certain, there is a doubt."""
+        """The number as a quotient of the first symbol that fits. If several quotients fit, a doubt is
+        recorded."""
         known = [q.symbol for q in reversed(self.samples.quotients.all)]
         for parent in dict.fromkeys((*parents, *self.samples.symbols, *known)):
             forms = self._forms(column, parent)
@@ -182,7 +183,7 @@ class _Finder:
         return None
 
     def _compare(self, column: Column, parents: Sequence[Symbol]) -> None:
-        """Doubts a quotient of other nodes that has the same numbers, unless it is the same everywhere."""
+        """Records a doubt if a quotient of other nodes has the same numbers and differs elsewhere."""
         known = self.known[column]
         quotients = self.samples.quotients
         if not isinstance(known, Symbol) or known not in quotients.named:

@@ -72,9 +72,10 @@ def with_formulas(graphs: Sequence[Graph]) -> list[Graph]:
 
 
 def _parts_of_others(known: Mapping[Alike, Arrays]) -> set[Alike]:
-    """Values that other values need which have no formula, as the rows and columns of a grid have none.
+    """Values from which values without a formula are made: the rows and columns of a grid, for example.
 
-    If these were constants, the others would be, too. So formulas replace them, as far as they differ.
+    If these were constants, the values made from them would be constants, too. So formulas replace those that
+    differ between the samples.
     """
     parts: set[Alike] = set()
     for nodes, arrays in reversed(list(known.items())):

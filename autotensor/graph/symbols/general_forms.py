@@ -1,4 +1,5 @@
-"""Operators that front ends write at some extents only, as the operators that they write at all others.
+"""Replaces operators that front ends write only at special extents by the operators that they write
+otherwise.
 
     upsample_nearest(x, 2)    at h = 40, from 20 rows        ──▶    take(take(x, [0, 0, 1, …]), [0, 0, 1, …])
     take(take(x, …), …)       at h = 39, from 20 rows

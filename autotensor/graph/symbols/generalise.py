@@ -214,7 +214,7 @@ class _Family:
         read, made = self.read(same), self.symbols_in([g.outputs for g in same])
         own = KernelSymbols.of(self.samples.quotients, read, made)
         joined = _Texts(self, first.name, read, own).joined(texts)
-        own = replace(own, quotients=self.samples.quotients)  # with those of numbers in the kernel
+        own = replace(own, quotients=self.samples.quotients)  # also those of numbers in the kernel
         dag = dag_from_json(joined)
         return replace(first, workload=Workload.of(dag, first.name)), tuple(map(own.value, dag.symbols()))
 

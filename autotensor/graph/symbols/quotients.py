@@ -95,7 +95,7 @@ class Quotients:
         return found
 
     def between(self, symbol: Symbol, of: Symbol) -> tuple[int, int] | None:
-        """The numbers of symbol = (of + plus) // by; None if the symbol is no such quotient."""
+        """`plus` and `by` of symbol = (of + plus) // by; None if the symbol has another form."""
         plus, by = 0, 1
         while symbol != of:
             q = self.named.get(symbol)
@@ -111,7 +111,8 @@ NO_QUOTIENTS = Quotients()
 
 @dataclass(frozen=True)
 class KernelSymbols:
-    """The symbols of a kernel: those that its results have, and rests in place of those that it only reads.
+    """The symbols of a kernel: the symbols of its results, and rests in place of symbols that only its inputs
+    have.
 
     h rows are read, h_1 = (h + 1) // 2 rows are written     ──▶   h = 2 * h_1 - 1 + rest
     """

@@ -32,8 +32,8 @@ from autotensor.te.symbols import Extent, number
 MOST_TERMS = 3
 MOST_FACTORS = 3  # most factors of a term: the scores of a batch have batch * length * length rows
 MOST_SQUARE = 2  # how often one symbol may occur in a term
-FAR = 6  # further samples of models with quotients: both cases of several halves in a row are among them
-NEARLY = 1e-7  # of the greatest number
+FAR = 6  # further samples of models with quotients: even and odd extents occur for several halves in a row
+NEARLY = 1e-7  # largest difference from a fit, as a share of the greatest number
 FEW = 3  # most symbols of a sum of more than two terms
 
 Monomial = tuple[Symbol, ...]
@@ -193,7 +193,7 @@ class Samples:
         return next((x for n in sizes if (x := self._sum_of(numbers, symbols, n)) is not None), None)
 
     def _sum_of(self, numbers: Column, symbols: tuple[Symbol, ...], size: int) -> Expr | None:
-        """A sum of so many terms of these symbols."""
+        """A sum of `size` terms of these symbols."""
         sums = self._sums.get((symbols, size))
         if sums is None:
             sums = self._sums[symbols, size] = _Sums.of(_monomials(symbols), self._column, size)
@@ -211,7 +211,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class _Sums:
-    """All sums of so many monomials, and the matrices that fit their factors to numbers up to rounding."""
+    """All sums of a given number of monomials, and the matrices that fit their factors to numbers."""
 
     terms: tuple[tuple[Monomial, ...], ...]
     columns: Floats  # [sums, samples, terms]; the greatest number of each column is 1
@@ -286,7 +286,8 @@ def _sum(terms: Sequence[tuple[int, Monomial]]) -> Expr:
 
 
 def _rows(symbols: Sequence[Symbol], columns: Sequence[Sequence[int]]) -> tuple[Choice, ...]:
-    """Choices of these values. They are turned, so that not all symbols grow together."""
+    """Choices of these values. The lists of values are rotated against each other, so that the symbols do not
+    all grow together."""
     turned = []
     for n, values in enumerate(columns):
         shift = n % len(values)
@@ -304,9 +305,8 @@ def _generic(most: int, wanted: int, taken: set[int]) -> list[int]:
 
 
 def _apart(least: int, most: int, wanted: int, taken: set[int]) -> list[int]:
-    """Primes and twice primes in turn, at even distances between half of `most` (or `least`) and `most`.
-
-    Where there are too few, the others are those that lie next to `most`.
+    """Numbers between half of `most` (or `least`) and `most`, at even distances: a prime, twice a prime, and
+    so on. If there are too few of these, the numbers next to `most` follow.
     """
     end = least if most - least >= 8 * wanted else 0
     end = max(end, most // 2)

@@ -1,4 +1,4 @@
-"""lane guards: what all lanes share is read only if some lane takes part.
+"""lane guards: loads that all lanes share run only if some lane takes part.
 
     for j in vectorized(8):                                for j in vectorized(8):
       if j0*8 + j < n: C[j0*8 + j] += A[j0]          ──▶     if j0*8 < n:

@@ -19,10 +19,10 @@ def replacing(path: Path, mode: int = 0o666, lasting: bool = True) -> Iterator[B
 
     temp file next to `path` ──▶ flush, fsync ──▶ rename ──▶ fsync of the directory
 
-    A symbolic link stays: the file to which it leads is replaced. A file that is replaced hands on its mode,
-    and its owner where this process may give files away. `mode` is subject to the umask and is for new files;
-    if it gives others no rights, a replaced file keeps none for them either. A device or a FIFO is not
-    replaced: it gets the contents when they are complete.
+    A symbolic link stays: the file to which it leads is replaced. The new file gets the mode of the file that
+    it replaces, and its owner if this process may give files away. `mode` is for files that replace nothing,
+    and is subject to the umask. If `mode` gives other users no rights, a file that replaces another one gives
+    them none either. A device or a FIFO is not replaced: it gets the contents when they are complete.
 
     If the block raises, `path` is unchanged and the temporary file is removed. lasting: whether to run the
     two fsyncs, which take some 10 ms. After them, the file survives a power cut. Without them, a power cut

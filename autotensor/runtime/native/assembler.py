@@ -243,7 +243,8 @@ class _Assembler:
             self._label = ""
 
     def _address(self, result: str, place: str, named: bool = True) -> tuple[str, str]:
-        """Type and address of a place. named: it is called `result` even if it is the base."""
+        """Type and address of a place. named: the address gets the name `result`, even if it equals the
+        base."""
         ((name, what, base, index),) = _PLACE.findall(place)
         if what == "at":
             kind = self._kind(name)

@@ -49,7 +49,7 @@ SURELY_SLOW = 4.0
 HOPELESS = 100.0  # a run that takes this multiple of the best time, and more than a second, is ended
 _LEAST_LIMIT_S = 1.0
 ABOVE_PEAK = 1.10
-_ANOTHER: Question = ("normal", 104_729, False)  # in place of whole numbers
+_ANOTHER: Question = ("normal", 104_729, False)  # inputs that are not whole numbers
 _FRESH: Question = ("normal", 7919, False)  # a seed that the checks before timing do not use
 _GRACE_S = 1.0  # seconds for the child's work around a run: filling and comparing arrays
 # most retakes of a round, if the reference kernel shows before it that other programs use the cores
@@ -65,8 +65,9 @@ _SAMPLE_TAKES = 8
 
 
 def questions_of(dag: ComputeDAG, seeds: Sequence[int]) -> list[Question]:
-    """The inputs that every candidate is checked with. On whole numbers, arguments of an arg-max are often
-    equal. If they are rounded, each candidate takes another one of them, so other inputs are asked then."""
+    """The inputs that every candidate is checked with. On whole numbers, values of an arg-max are often
+    equal. If these values are rounded, candidates choose different ones of them, so other inputs are used
+    then."""
     exact = exact_on_integers(dag)
     decided_by_rounding = not exact and inf in output_bounds(dag).values()
     last = _ANOTHER if decided_by_rounding else ("integer", seeds[0], exact)

@@ -15,7 +15,7 @@ it. If a tile fits, an operand is packed, or its panels are transposed (`tile_cp
 
     S[i, j, h] = Σ_k Q[i, h, k] * K[j, h, k]     ──▶     S.along[h, i, j] = Σ_k …;   …
 
-Elements along a batch axis share no operand, so vectors along it read every operand once for each product.
+Elements along a batch axis share no operand. So a vector along it loads both operands for every product.
 """
 
 from __future__ import annotations
@@ -102,8 +102,9 @@ def _turned(state: State, stage: Stage, target: Target) -> Steps:
 
 
 def _has_batches_last(state: State, stage: Stage, target: Target) -> bool:
-    """Whether the last axis of a product is a batch axis that is shorter than a vector or along which no
-    operand is contiguous, and vectors along another axis have a tile."""
+    """Whether the last axis of a product is a batch axis without good vectors, and another axis has a tile. A
+    batch axis is without good vectors if it is shorter than a vector, or if no operand is contiguous along
+    it."""
     op, lanes = stage.op, lanes_of(stage.op, target)
     if not op.axes or not undecided(state, stage):
         return False

@@ -1,4 +1,4 @@
-"""In a child whose `cupy` is the stand-in: all calls of runtime/device/cuda.py are made, its errors are met.
+"""Makes all calls and all errors of runtime/device/cuda.py, in a child whose `cupy` is the stand-in.
 
 python exercise_cuda.py [OLD=>NEW]      prints the lines of cuda.py that ran, as JSON; OLD=>NEW changes it
 """
@@ -39,7 +39,7 @@ def load(change: str) -> None:
 
 
 def under(fault: str, work: Callable[[], object]) -> None:
-    """The work under a planted fault; it must be refused in autotensor's words."""
+    """Does the work under a planted fault, which autotensor must report with an error of its own."""
     from autotensor.base.errors import AutotensorError
 
     os.environ["STAND_IN_FAULTS"] = json.dumps({"*": fault})
@@ -83,9 +83,9 @@ def errors() -> None:
     under("too few registers", lambda: device.plan((source,), [call]))
     under("compile error", lambda: device.plan((source + b" ",), [call]))
     under("old driver", lambda: device.plan((source + b"  ",), [call]))
-    os.environ["STAND_IN_CAPABILITY"] = "120"  # of no generation that its NVRTC knows: the driver gets PTX
+    os.environ["STAND_IN_CAPABILITY"] = "120"  # newer than its NVRTC, so the driver gets PTX
     CudaDevice().plan((source,), [call])()
-    os.environ["STAND_IN_CAPABILITY"] = "60"  # which its NVRTC has forgotten
+    os.environ["STAND_IN_CAPABILITY"] = "60"  # too old for its NVRTC
     under("", lambda: CudaDevice().plan((source,), [call]))
     del os.environ["STAND_IN_CAPABILITY"]
     under("launch error", lambda: device.plan((source,), [call])())

@@ -52,7 +52,7 @@ class TestStatements:
 
     def test_what_holds_in_a_loop_does_not_hold_in_the_tail_behind_it(self) -> None:
         y, count, n = buffer("y", 20), buffer("count", 1, dtype=int64), Symbol("n", int64, 1, 20)
-        left = n // 8 - 1 - I  # not negative in the first loop, whose variable the second one has, too
+        left = n // 8 - 1 - I  # not negative in the first loop; both loops have the same variable
         body = seq(
             loop(I, n // 8, Store(y, (I,), index(left // 3))),
             loop(I, n - n // 8, Store(y, (I,), index(left // 3)), begin=n // 8),
@@ -148,7 +148,7 @@ class TestThreads:
 
 
 def two_kernels() -> Program:
-    """prepare: p = 2c; run: t = x + p, y = reversed t (needs a meeting), z = -x (needs none)."""
+    """prepare: p = 2c; run: t = x + p, y = reversed t (threads must wait for t), z = -x (they need not)."""
     n = 1000
     x, c, p, t, y, z = (buffer(name, n) for name in "xcptyz")
     prepare = PrimFunc(

@@ -67,7 +67,8 @@ def test_quotients_of_quotients_are_one_quotient() -> None:
 
 
 def enlarged(n: int) -> GraphNode:
-    """Half of the rows, enlarged to all rows, by an operator if they are twice as many."""
+    """Half of the rows, enlarged to all rows. If there are exactly twice as many, one operator enlarges
+    them."""
     x = at.input((1, 1, n, 4), name="x")
     half = conv(x, 3, 2, 1)
     if n == 2 * half.shape[2]:

@@ -1,4 +1,5 @@
-"""A file hands on its mode and owner to its successor; links, devices and FIFOs are not replaced."""
+"""A new file gets the mode and the owner of the file that it replaces. Links, devices and FIFOs are not
+replaced."""
 
 from __future__ import annotations
 

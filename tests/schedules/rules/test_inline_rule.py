@@ -126,8 +126,8 @@ def test_a_long_chain_is_not_looked_through_again_for_every_load() -> None:
 
 
 def test_an_expensive_stage_goes_into_the_sum_that_reads_it_once_if_vectors_lie_across_its_rows() -> None:
-    """Each row's sum has its own lane, because two coordinates of a point are no vector. Stored, the
-    exponentials would be read across their rows."""
+    """Each row's sum has its own lane, because the two coordinates of a point do not fill a vector. If the
+    exponentials were stored, they would be read across their rows."""
     q, x = te.placeholder((64, 2), name="q"), te.placeholder((48, 2), name="x")
     k = te.reduce_axis(48, name="k")
     near = lambda i, j: te.exp(-te.abs(q[i, 0] - x[j, 0]) - te.abs(q[i, 1] - x[j, 1]))  # noqa: E731

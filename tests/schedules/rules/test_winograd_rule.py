@@ -1,4 +1,5 @@
-"""The sketch rule of Winograd's method: offered where numerics allow it, and right whatever is decided."""
+"""The sketch rule of Winograd's method applies where numerics allow it, and all its decisions give right
+results."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_who_is_likely_slower_is_dropped_in_a_batch_and_not_at_the_end_of_a_run(
 
 @pytest.mark.parametrize(("rounded", "kinds"), [(False, ["normal", "integer"]), (True, ["normal", "normal"])])
 def test_an_arg_max_of_rounded_numbers_is_not_asked_on_whole_numbers(rounded: bool, kinds: list[str]) -> None:
-    """On whole numbers, many cosines are equal, and each rounding takes another one of them."""
+    """On whole numbers, many cosines are equal, and each rounding chooses another one of them."""
     x, k, n = te.placeholder((40, 6), name="x"), te.reduce_axis(6, name="k"), te.reduce_axis(40, name="n")
     size = te.compute((40,), lambda i: te.sum(x[i, k] * x[i, k], axis=k), name="size")
     unit = te.compute((40, 6), lambda i, j: x[i, j] / te.sqrt(size[i]) if rounded else x[i, j], name="unit")

@@ -24,7 +24,7 @@ from autotensor.search.propose.stopping import Outlook
 INF = float("inf")
 HEAVY, LIGHT = task(gemm(64, 64, 64), weight=4.0), task(conv(9, 5, 40, 3))
 NEW = Standing(HEAVY, INF, 1e-6, 0, (), False)
-LEAST = 0.01  # of the time of HEAVY at a millisecond
+LEAST = 0.01  # share of HEAVY's time, if one run of it takes a millisecond
 LEAST_S = LEAST * 4e-3
 
 
@@ -112,7 +112,7 @@ def test_the_model_has_half_a_say_in_what_is_expected() -> None:
 def test_a_task_in_which_little_can_be_left_is_finished() -> None:
     quiet = replace(standing(1e-3, 1.0, 0.0, 0.0, 0.0, 0.0), outlook=Outlook(0.01, 0.2))
     assert stop_reason(quiet, LEAST_S) == SURE
-    assert stop_reason(quiet, -1.0) is None  # without patience nothing but the space's end stops it
+    assert stop_reason(quiet, -1.0) is None  # negative limits stop it only at the end of its space
     assert stop_reason(replace(quiet, outlook=Outlook(0.5, 0.2)), LEAST_S) is None
     assert stop_reason(replace(quiet, last_gains=(1.0, 0.0, 0.0, 0.0, 0.1)), LEAST_S) is None
 

@@ -153,7 +153,8 @@ def _circular(m: M, x: X) -> tuple[M, X, X, X]:
 
 
 def _turned(d: M, quadrant: X, even: X, odd: X, first_negative: float) -> X:
-    """`even` in quadrants 0 and 2, `odd` in 1 and 3; negative in `first_negative` and the next."""
+    """`even` in quadrants 0 and 2, `odd` in 1 and 3. Its sign is changed in the quadrant `first_negative` and
+    in the one after it."""
     half = quadrant * 0.5
     is_odd = d.test("une", d.native("floor", half), half)
     value = d.pick(is_odd, odd, even)
@@ -207,8 +208,8 @@ def _pow_single(m: M, x: X, y: X) -> X:
 def _fmod(m: M, x: X, y: X) -> X:
     """The remainder of x / y with the sign of x, exact.
 
-    float32: x - trunc(x/y)·y in float64, whose product is exact while the quotient has less than 29 bits. The
-    quotient is at most one too large, if x/y was rounded up to a whole number.
+    float32: x - trunc(x/y)·y in float64, whose product is exact while the quotient has less than 29 bits. If
+    x/y was rounded up to a whole number, the quotient is one too large.
     """
     if m.double:
         return X(m, _library(m.w, "fmod", m.dtype, [x.v, y.v]))

@@ -20,7 +20,8 @@ _LEAST = 8  # lanes of the smallest mask that assembly takes
 
 
 def load_mask(w: ValueWriter, mask: Expr) -> str:
-    """The operand that holds a vector mask of a load: a copy, where LLVM would join loads with choices."""
+    """The operand that holds a vector mask of a load. It is a copy if LLVM would join the load with a
+    select."""
     if not w.mask_lanes:
         return w.value(mask)
     key = ("mask of loads", mask)

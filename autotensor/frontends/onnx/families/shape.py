@@ -151,7 +151,7 @@ def _sliced(
         first = start + n if start < 0 else start
         last = stop + n if stop < 0 else stop
         low, high = (0, n) if step > 0 else (-1, n - 1)
-        # by the standard, a slice that goes down starts at element 0 or above; NumPy's would be empty
+        # in ONNX, a slice with a negative step starts at element 0 or above; in NumPy it would be empty
         first, last = min(max(first, 0), high), min(max(last, low), high)
         # Python reads -1 as the last element, so None is the end before the first element
         begin.append(first if first >= 0 else None)

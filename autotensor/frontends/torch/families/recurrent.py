@@ -93,7 +93,7 @@ def _layers(
     hidden].
 
     x: [time, batch, k]. states: of the same shape as the last states. weights: w, u and, with `biases`, their
-    two biases, for each direction of each layer; last, if the state is projected, the matrix that does it.
+    two biases, for each direction of each layer; last, for a projected state, the matrix of the projection.
     """
     if train and dropout:
         raise Unsupported("dropout between recurrent layers draws numbers.", fix="Call it in eval mode.")
