@@ -109,8 +109,8 @@ def preparing_dag(state: State) -> ComputeDAG | None:
 
 
 def _needed(state: State, wanted: Iterable[Buffer], given: Set[str]) -> tuple[StageOp, ...]:
-    """The live stages that compute these arrays, producers first. The given stages are left out, and so are
-    stages that only these need."""
+    """The live stages that compute these arrays, producers first. The given stages are left out, and also
+    those that only these need."""
     needed, found = set(wanted), []
     for s in reversed(state.live()):
         if s.name not in given and not needed.isdisjoint(s.op.buffers):
