@@ -1,0 +1,27 @@
+"""A report as text: a line for each task, whose digits `autotensor explain` takes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from fakes import task
+from zoo import gemm
+
+from autotensor.cli.find import find
+from autotensor.search.report import TaskReport, TuneReport
+from tuning_db import connect
+
+
+def test_explain_takes_the_digits_of_a_line(tmp_path: Path) -> None:
+    one = task(gemm(8, 8, 8))
+    tasks = (TaskReport(one, 2e-6, 1e-6, None, 8, 0, "why"), TaskReport(one, None, None, None, 1, 1, "why"))
+    fast, failed, run = str(TuneReport(tasks, 9, 0, 1.0, "all trials are spent")).splitlines()
+    assert fast.endswith("]: 1.0 us, 2.00 times as fast as the default, 8 trials (why)")
+    assert failed.endswith("]: no time after 1 trial (why)")
+    assert run.startswith("9 trials")
+    with connect(tmp_path / "log.db") as store:
+        store.ensure_workload(one.workload.key, one.workload.name, one.workload.text, 1.0)
+        for line in (fast, failed):
+            (digits,) = re.findall(r" \[([0-9a-f]+)\]: ", line)
+            assert find(digits, store).workload.key == one.workload.key
