@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 sys.path += [folder for folder in (str(HERE / "kit"), str(HERE)) if folder not in sys.path]
 
-# What comes tuned with the package is one thing on the machines that it was measured on and another
-# elsewhere. Tests of it turn it on.
+# Shipped schedules have an effect only on machines like those on which they were measured. Tests of shipped
+# schedules turn them on.
 os.environ["AUTOTENSOR_NO_SHIPPED"] = "1"
 os.environ["AUTOTENSOR_STRICT"] = "1"  # a rule that fails is a failure here; a user's model runs without it
 os.unsetenv("COLUMNS")  # readline, which pytest imports, sets it behind os.environ: messages would be folded
@@ -72,7 +72,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Schedules must not change between two compilations because somebody else is tuning."""
+    """Schedules must not change between two compilations because another process is tuning."""
     monkeypatch.setenv("AUTOTENSOR_DB", str(tmp_path / "tuning.db"))
 
 

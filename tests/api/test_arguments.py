@@ -1,4 +1,4 @@
-"""What build and tune are given: all inputs or none, models of real shapes, targets that are text."""
+"""Arguments of build and tune: all inputs or none, models with numbers as shapes, targets as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Training by whoever runs functions elsewhere: equal to one process; late and failed calls; Dask."""
+"""Training by an executor that runs functions elsewhere: equal to one process; late and failed calls;
+Dask."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def test_equal_to_one_process(threads: ThreadPoolExecutor, workers: int) -> None
 
 
 class Disturbed(Executor):
-    """Runs calls at once, but for some parts of some steps, which wait until told or fail."""
+    """Runs calls at once, except for some parts of some steps. These wait for `go`, or fail."""
 
     def __init__(self, late: set[tuple[int, int]] = frozenset(), failing: set[tuple[int, int]] = frozenset()):
         self.late, self.failing, self.go = late, failing, threading.Event()
@@ -97,7 +98,7 @@ def test_too_many_failures_name_the_first() -> None:
     with pytest.raises(MeasureError, match="1 of 2 workers failed, 2 are needed: OSError: part 0 lost its"):
         step(*batch(0, 2 * ROWS))
     executor.failing = set()
-    assert step(*batch(1, 2 * ROWS)) > 0  # the next step is asked for in full
+    assert step(*batch(1, 2 * ROWS)) > 0  # the next step uses all parts
 
 
 def test_who_never_answers_is_given_up() -> None:

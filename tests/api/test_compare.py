@@ -1,4 +1,5 @@
-"""compare: which tensors of a quantised file belong to which of the file in floats, and how near they are.
+"""compare: which tensors of a quantised file and of its file in floats belong together, and their
+differences.
 
 The files in `quantised/` are onnxruntime.quantization's (`quantised/make.py`).
 """
@@ -57,7 +58,7 @@ def test_what_is_not_quantised_has_no_noise():
 
 
 def test_the_numbers_are_those_of_the_files():
-    """Beside onnx's own evaluator of the same tensors."""
+    """Compared with onnx's own evaluator of the same tensors."""
     from onnx.reference import ReferenceEvaluator
 
     x = {"x": DATA["x"][:4]}
@@ -85,7 +86,7 @@ def test_a_spoilt_layer_has_the_most_noise():
 
 
 def renamed(model):
-    """The same with other names of all that nodes make."""
+    """The same model, with other names for all results of nodes."""
     made = {name for n in model.graph.node for name in n.output} - {o.name for o in model.graph.output}
     for n in model.graph.node:
         for names in (n.input, n.output):

@@ -1,4 +1,4 @@
-"""Several processes: one step of theirs is one of a single process; who is late is not waited for."""
+"""Several processes: their step equals a step of a single process, and a late process is not waited for."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_late_worker_is_not_waited_for_and_its_gradient_is_dropped() -> None:
 
     with DataParallel(perceptron(ROWS), optimizer=Momentum(0.1), workers=2, backups=1, delay=delay) as step:
         first = batch(0, 3 * ROWS)
-        step(*first)  # whoever comes first
+        step(*first)  # with the processes that answer first
         step.settle()  # all processes run now
         one.assign(step.parameters)
         velocity = {n: a for n, a in step._state.items()}

@@ -1,4 +1,4 @@
-"""scikit-learn's digits, learned: accuracy on digits never seen, and the same curve as torch's."""
+"""Training on scikit-learn's digits: the accuracy on unseen digits, and the same curve as torch's."""
 
 from __future__ import annotations
 

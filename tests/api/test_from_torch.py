@@ -11,6 +11,6 @@ from autotensor.base.errors import InputError
 
 
 def test_torch_is_an_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not there
+    monkeypatch.setitem(sys.modules, "torch", None)  # as if torch were not installed
     with pytest.raises(InputError, match=r"needs the package torch, .* pip install 'autotensor\[torch\]'"):
         at.from_torch(object(), ())

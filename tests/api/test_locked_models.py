@@ -1,4 +1,4 @@
-"""Locks: the same choices again, and the same file, byte for byte."""
+"""Lock files: compiling again gives the same choices and the same file, byte for byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever goes wrong with the tuning log is an AutotensorError to those who call autotensor."""
+"""Every error of the tuning log is an AutotensorError for callers of autotensor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_damaged_log(tmp_path: Path) -> None:
     for use in (lambda: at.build(args, db=file), lambda: at.tune(args, db=file), lambda: open_log(file)):
         with pytest.raises(at.AutotensorError, match=r"is not a tuning log.* Name another file\.") as caught:
             use()
-        assert isinstance(caught.value, StoreError)  # also to those who catch the store's own
+        assert isinstance(caught.value, StoreError)  # callers may also catch the store's own class
         assert isinstance(caught.value.__cause__, StoreError)
 
 
@@ -42,7 +42,8 @@ def test_a_log_is_closed_at_the_end(tmp_path: Path) -> None:
 
 
 def test_a_log_in_a_folder_of_somebody_else(monkeypatch, caplog) -> None:
-    """The home folder of another user, as in a container that runs as nobody: there is no log."""
+    """The home folder belongs to another user, as in a container without a user of its own: there is no
+    log."""
 
     def refused(self: Path) -> bool:
         raise PermissionError(13, "Permission denied")

@@ -1,4 +1,4 @@
-"""Comparisons and regressions: a planted one is found, equal things are not told apart."""
+"""Comparisons and regressions: a planted difference is found, and equal things have none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def times(rng: random.Random) -> dict[str, float]:
 
 
 def two_commits(rng: random.Random, slower: float, count: int = 15) -> TrialStore:
-    """21 kernels raced at two commits; between them one became slower, the code of 20 does the same."""
+    """21 kernels raced at two commits. One became slower; the code of the other 20 is equally fast."""
     store = connect(":memory:")
     taken = times(rng)
     add_races(store, OLD, taken, rng, count=count)
@@ -51,7 +51,7 @@ def test_few_samples_do_not_tell() -> None:
 
 
 def test_two_medians_decide_nothing() -> None:
-    """Medians 5 % apart, samples all over the place."""
+    """Medians that differ by 5 %, with samples that vary widely."""
     rng = random.Random(5)
     with connect(":memory:") as store:
         for commit, scale in ((OLD, 1.0), (NEW, 1.05)):

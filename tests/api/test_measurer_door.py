@@ -1,4 +1,4 @@
-"""`at.tune(measurer=…)`: whoever can time candidates may, and the log says who did."""
+"""`at.tune(measurer=…)`: any object may time candidates, and the log names it."""
 
 from __future__ import annotations
 

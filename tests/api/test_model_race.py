@@ -1,4 +1,4 @@
-"""Schedules of one task race inside the whole model, and what is faster there is used."""
+"""Schedules of one task race inside the whole model, and the schedule that is faster there is used."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def race(plan, store: TrialStore, budget_s: float = 10.0) -> int:
 
 
 def test_what_was_faster_alone_loses_when_it_is_slower_in_the_model(plan, store: TrialStore) -> None:
-    tell(plan, store, slow_s=1e-6, default_s=1e-3)  # the log believes in the plain nest
+    tell(plan, store, slow_s=1e-6, default_s=1e-3)  # in the log, the plain nest is the fastest
     convolutions = [t.workload for t in plan.tasks if "conv2d" in t.name]
     assert len(convolutions) == 2
     assert all(traces_from_log(plan, store)[w.key] == Trace() for w in convolutions)
@@ -68,7 +68,8 @@ def test_the_default_takes_part_even_when_there_is_no_time(plan, store: TrialSto
 
 
 def test_another_metric_goes_by_races_of_kernels_alone(plan, store: TrialStore) -> None:
-    """Those in the model are ratios to the first choice: its samples have no spread, none is its slowest."""
+    """Samples in the model are ratios to the first choice. So the first choice's own samples are all
+    equal."""
 
     def worst(trial: TrialRecord) -> float:
         return max(s.seconds for s in trial.samples)

@@ -1,4 +1,4 @@
-"""What is on disk while a model is tuned, and how its end is remembered."""
+"""The model file during tuning, and the record of the run's end."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_schedules_that_lost_in_the_whole_model_are_not_written_again(
 def test_kernels_are_reported_without_the_time_of_reading_the_clock(
     plan: ModelPlan, store: TrialStore
 ) -> None:
-    """Otherwise a tiny kernel's share of the model is mostly that time."""
+    """Otherwise most of a tiny kernel's share of the model would be this time."""
     work = _TunedModel(plan, store, None, silent, NEVER)
     linked = work.start()
     inside = {t.workload.key: 1e-6 for t in plan.tasks}
@@ -253,7 +253,7 @@ def test_a_race_that_ends_the_process_loses_nothing(
     plan, store = two_convolutions(), connect(tmp_path / "log.db")
     found = model_tuning.resolved(plan, store)
     assert {r.source for r in found.values()} == {"log"}
-    # the file holds what the log knows, so that who has no more time can go on with it
+    # the file has the log's best schedules, so it is useful even if there is no more time
     assert held_in(tmp_path / "m.atm", plan, {key: r.trace for key, r in found.items()}) is not None
     options = at.TuneOptions(trials=8, model="prior")
     report = at.tune_model(plan, options, db=store, path=tmp_path / "m.atm", progress=False)

@@ -46,7 +46,7 @@ def perceptron(n: int) -> GraphNode:
 
 
 def windows(n: int) -> GraphNode:
-    """What is read through windows whose places follow n, in the arena and in a result."""
+    """Reads of windows whose places depend on n, in the arena and in a result."""
     x = at.input((2, n, 10), name="x")
     both = ops.reshape(ops.dense(ops.reshape(x, (2 * n, 10)), WEIGHTS[0]), (2, n, 10))
     first, second = (ops.reshape(ops.slice(both, (k,), (k + 1,), axes=(0,)), (n, 10)) for k in (0, 1))
@@ -93,7 +93,7 @@ def test_one_program_takes_all_extents(model: Any, two: Any, monkeypatch: pytest
 def test_places_of_windows_follow_the_extents(threads: int) -> None:
     f = at.compile_model(at.open_graph(windows, n), target=f"llvm -threads={threads}")
     for extent in (1, 2, 7, 13, 20):
-        for _ in range(5):  # threads that do not wait for each other are not always seen
+        for _ in range(5):  # a missing wait between threads does not show in every run
             check(f, windows, extent)
 
 

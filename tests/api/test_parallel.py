@@ -1,4 +1,4 @@
-"""Independent kernels: what waits for what, answers, failures, the timeline."""
+"""Independent kernels: which kernel waits for which, answers, failures, the timeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Both programming styles on OpenCL: values as on the processor, and the same bits however they are cut."""
+"""Both programming styles on OpenCL: values as on the processor, and the same bits however a program is
+cut."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def test_flow() -> None:
 
 
 def test_a_value_has_the_same_bits_alone_and_with_others() -> None:
-    """x * y + z in one kernel, and from the product that was looked at before."""
+    """x * y + z in one kernel, and with a product whose value was read before."""
     rng = np.random.default_rng(1)
     arrays = [rng.standard_normal(64).astype(np.float32) for _ in range(2)]
     with torch.device("opencl"):

@@ -1,4 +1,4 @@
-"""Exporting: winners of races become records; what lost, or is a default by now, is taken out."""
+"""Exporting: winners of races become records. Schedules that lost, or that are defaults now, are removed."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_exporting_twice_is_exporting_once(tmp_path):
 
 def test_of_two_logs_the_greater_gain_is_kept(tmp_path):
     exported(raced(connect(":memory:"), 2e-5, 1e-5), tmp_path)
-    slow_day = raced(connect(":memory:"), 4e-5)  # nothing but the default: it says nothing of the record
+    slow_day = raced(connect(":memory:"), 4e-5)  # only the default was timed, so the record stays as it was
     assert exported(slow_day, tmp_path)[1][0].trace_hash == FAST.hash
     other = connect(":memory:")
     raced(other, 9e-5)
@@ -107,7 +107,7 @@ def test_what_the_rules_make_by_now_is_dropped(tmp_path, monkeypatch):
 
 
 def test_the_same_class_of_machines_has_one_file(tmp_path, monkeypatch):
-    """Another name of the hypervisor's is not another class."""
+    """The same processor under another name by its hypervisor is the same class."""
     exported(raced(connect(":memory:"), 2e-5, 1e-5), tmp_path)
     here = host_machine()
     renamed = replace(here, cpu_model="Renamed " + here.cpu_model, features=(*here.features, "shstk2"))

@@ -1,4 +1,4 @@
-"""Training steps: what one call does, state, saving, budgets, and digits learned for real."""
+"""Training steps: the effect of a call, state, saving, budgets, and real training on digits."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def alone(step: TrainingStep) -> TrainingStep:
     "optimizer", [SGD(0.1), Momentum(0.1), Adagrad(0.1), Adam(0.05)], ids=lambda o: type(o).__name__
 )
 def test_a_step_is_the_formula(optimizer: Optimizer) -> None:
-    """Three native steps equal three of the reference, parameter by parameter."""
+    """Three native steps give the same parameters as three steps of the reference."""
     _, _, parameters, loss = perceptron()
     step = alone(at.training_step(loss, optimizer=optimizer))
     program = step.program

@@ -1,4 +1,5 @@
-"""What has run-time extents is measured at the greatest, and its functions take the best of that."""
+"""Computations with run-time extents are measured at the greatest extents, and their functions use the best
+schedule there."""
 
 from __future__ import annotations
 

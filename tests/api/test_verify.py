@@ -1,4 +1,4 @@
-"""verify: a wrong kernel of a model is named, itself and no other; right models are right."""
+"""verify: exactly the wrong kernel of a model is named, and a right model is reported as right."""
 
 from __future__ import annotations
 
@@ -144,13 +144,13 @@ def test_what_magnifies_roundings_is_not_called_wrong(name):
     assert report.is_right, str(report)
     plan = at.plan_model(at.Graph((x,), (y,), name))
     task = max(range(len(plan.tasks)), key=lambda n: plan.tasks[n].flops)
-    for mutation in (planting.stale_tile, planting.short_sum):  # and what is wrong still is
+    for mutation in (planting.stale_tile, planting.short_sum):  # a mistake is still found
         wrong, first = planting.model_with(plan, task, mutation)
         assert [k.number for k in check(wrong).kernels if not k.is_right] == [first]
 
 
 def alone(body: str) -> Artifact:
-    """A kernel C = A + B, as LLVM text with something more in it."""
+    """A kernel C = A + B, as LLVM text with additional instructions."""
     A, B = (te.placeholder((runtime_kernels.N,), name=n) for n in "AB")
     dag = ComputeDAG.of([A, B, te.compute(A.shape, lambda i: A[i] + B[i], name="C")])
     text = runtime_kernels.ADD.replace("  %c = fadd float %a, %b\n", body)
@@ -222,7 +222,8 @@ PLACES = [("resnet50", 14, n) for n in range(14)] + [("bert_base", 6, n) for n i
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "places", "n"), PLACES)
 def test_planted_kernels_of_large_models_are_named_within_a_minute(name, places, n):
-    """Twenty places: the tasks of both models evenly, each with another kind of mistake."""
+    """Twenty places, spread evenly over the tasks of both models; neighbours have different kinds of
+    mistakes."""
     plan = at.plan_model(MODELS.get(name).build(batch=1))
     task, kinds = n * len(plan.tasks) // places, len(planting.MUTATIONS)
     ways = [planting.MUTATIONS[(n + k) % kinds] for k in range(kinds)]

@@ -1,4 +1,4 @@
-"""Gradients compared with what they are: the change of a value along a random direction.
+"""Compares gradients with their definition: the change of a value along a random direction.
 
 directional(f, arrays, n, d)   ──▶   (f(x + h d) - f(x - h d)) / 2h         float64, by NumPy references
 """

@@ -1,4 +1,4 @@
-"""Derivatives of expressions: what they look like, every function of te, ties."""
+"""Derivatives of expressions: their form, every function of te, ties."""
 
 from __future__ import annotations
 

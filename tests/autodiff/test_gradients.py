@@ -1,4 +1,5 @@
-"""Reverse mode on graphs: what is asked for and nothing else, accumulated, overridden, refused."""
+"""Reverse mode on graphs: only the requested gradients are computed; sums, gradients of one's own,
+refusals."""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ def largest(x: te.Tensor) -> te.Tensor:
 def test_derivatives_of_derivatives_of_te_functions(
     function: Callable[[te.Tensor], te.Tensor], order: int
 ) -> None:
-    """The adjoint of a derivative is another value than the adjoint that the derivative reads."""
+    """The adjoint of a derivative differs from the adjoint that the derivative reads."""
     rng = np.random.default_rng(order)
     x = input((2, 4), "float64")
     inputs, y = [x], call(function, x)
@@ -181,7 +182,7 @@ def test_compiled_gradients_are_those_of_the_reference() -> None:
 
 @pytest.fixture
 def made_up() -> Iterator[None]:
-    """An operator whose gradient is not its derivative, so that one sees which was taken."""
+    """An operator whose gradient is not its derivative, so that the result shows which of them was used."""
 
     @operator(
         "made_up",

@@ -1,4 +1,4 @@
-"""Accesses turned round: on paper, and against enumeration of all iterations."""
+"""Inverted accesses: compared with results by hand, and with an enumeration of all iterations."""
 
 from __future__ import annotations
 

@@ -15,7 +15,9 @@ from autotensor.graph.evaluate import evaluate
 from autotensor.graph.ir import Apply, Graph, GraphNode, Input, apply
 from autotensor.operators import OPERATORS, Case
 
-NAMES = [n for n in OPERATORS.names() if n != "stop_gradient"]  # by design not its derivative
+NAMES = [
+    n for n in OPERATORS.names() if n != "stop_gradient"
+]  # its gradient is not its derivative, by design
 
 
 def written(name: str, case: Case, seed: int) -> tuple[list[Input], list[GraphNode], list[np.ndarray]]:
@@ -31,7 +33,7 @@ def test_gradient_equals_finite_differences(name: str) -> None:
     compared = 0
     for case in OPERATORS.get(name).cases:
         if dict(case.attrs).get("rounded"):
-            continue  # a staircase: differences are those of its steps
+            continue  # a staircase, whose finite differences come from its steps
         inputs, outputs, arrays = written(name, case, seed=1)
         if outputs:
             compared += check_gradients(inputs, outputs, arrays, np.random.default_rng(2), 1e-4)
@@ -64,7 +66,8 @@ def test_compiled_gradients_equal_the_reference(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(RULES))
 def test_rules_by_hand_equal_what_the_body_gives(name: str) -> None:
-    """A rule exists to be faster or easier to read, never to be something else."""
+    """A rule may be faster or easier to read than the derivative of the body, but must give the same
+    value."""
     case = next(c for c in OPERATORS.get(name).cases if written(name, c, 0)[1])
     inputs, outputs, arrays = written(name, case, seed=3)
     node = outputs[0]

@@ -20,7 +20,7 @@ def function_of(dag: ComputeDAG) -> TeFunction:
 
 
 def compared(seed: int) -> int:
-    """How many gradients of a random program were compared; 0 where it has none."""
+    """The number of gradients of a random program that were compared; 0 if it has no gradients."""
     dag = random_dags.random_dag(random.Random(seed))
     rng = np.random.default_rng(seed)
     inputs = [input(b.shape, b.dtype, b.name) for b in dag.inputs]

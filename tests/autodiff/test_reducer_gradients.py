@@ -1,4 +1,4 @@
-"""Reducers of an author's own: derivatives against finite differences and on paper; refusals."""
+"""Reducers of a program's author: derivatives against finite differences and by hand; refusals."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_second_derivatives(reducer: Callable[..., object]) -> None:
 
 @pytest.mark.parametrize("reducer", [te.prod, product, logsumexp])
 def test_the_work_grows_little_faster_than_the_terms(reducer: Callable[..., object]) -> None:
-    """Four times as many terms: two more steps of joining for each, not four times as many."""
+    """Four times as many terms need two more joining steps for each term, not four times as many."""
 
     def operations(terms: int) -> int:
         x = input((3, terms), "float32")

@@ -45,7 +45,7 @@ def reduced(reducer: Any) -> Any:
 
 
 def unread_state() -> Sequence[Any]:
-    """Of two states one is no result, and is read from two steps before."""
+    """One of two states is not a result, and is read two steps later."""
     x, p, q = (te.placeholder((T, N), name=n) for n in "xpq")
     u = te.compute((T, N), lambda t, i: 0.5 * q[t - 2, i] * p[t - 1, i] + x[t, i], name="u")
     v = te.compute((T, N), lambda t, i: te.tanh(p[t - 1, N - 1 - i]) + q[t - 1, i] * 0.3, name="v")
@@ -72,7 +72,7 @@ def twice() -> Sequence[Any]:
 
 
 def names() -> Sequence[Any]:
-    """Tensors and axes that are called what a derivative might call its own."""
+    """Tensors and axes with names that a derivative might give to its own."""
     grad, x, s = (te.placeholder((T, N), "float64", n) for n in ("grad_y", "x", "s"))
     w = te.placeholder((1,), "float64", "adjoint")
     k = te.reduce_axis(N, name="r0")
@@ -84,7 +84,7 @@ def names() -> Sequence[Any]:
 
 
 def counted() -> Sequence[Any]:
-    """A state of integers beside one of floats."""
+    """A state of integers and a state of floats."""
     x, s = te.placeholder((T, N), name="x"), te.placeholder((T, N), name="s")
     n = te.placeholder((T, N), "int64", name="n")
     u = te.compute((T, N), lambda t, i: s[t - 1, i] * te.select(n[t - 1, i] % 2 == 0, x[t, i], 0.5), name="u")
@@ -167,7 +167,8 @@ def test_compiled(name: str) -> None:
     "seed", [*range(4), *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 60))]
 )
 def test_of_joined_steps(seed: int) -> None:
-    """Compiled gradients of drawn recurrences; adjoints of those of one step back are joined, too."""
+    """Compiled gradients of drawn recurrences. For recurrences that read one step back, adjoints are also
+    joined."""
     rng, numbers, target = random.Random(seed), np.random.default_rng(seed), "llvm -mcpu=haswell"
     lines = rng.choice(((), (2,), (3,)))
     order, step = drawn_step(rng)
@@ -194,7 +195,7 @@ def test_of_a_gradient() -> None:
 
 @pytest.mark.parametrize("name", ["three poles", "lstm", "soft-DTW", "a state is no result"])
 def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what is added up, the last is left out."""
+    """The last term of the total is left out."""
     total = scan_gradients._total
     monkeypatch.setattr(scan_gradients, "_total", lambda terms, b: total(list(terms)[:-1], b))
     with pytest.raises(AssertionError, match="finite differences"):

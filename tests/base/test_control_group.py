@@ -1,4 +1,4 @@
-"""Control groups: what their files say, in a root made up; and a real one, where one can be made."""
+"""Control groups: the files of a made-up root, and a real group where this process may make one."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def test_a_container_sees_its_own_group_as_the_root(tmp_path: Path) -> None:
 
 
 def test_a_group_above_what_is_mounted(tmp_path: Path) -> None:
-    """Of the host's hierarchy only the container's part is seen, or the namespace lies beside the group."""
+    """Only the container's part of the host's hierarchy is visible, or the group lies outside of the
+    namespace."""
     of(tmp_path, "0::/../../elsewhere", V2)
     put(tmp_path, "sys/fs/cgroup/cpu.max", "100000 100000")
     assert quota_below(tmp_path) == 1.0
@@ -107,7 +108,7 @@ def test_quota_and_affinity_together(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, n=cores: set(range(n)), raising=False)
         monkeypatch.setattr(target, "cpu_quota", lambda q=quota: q)
         assert target.usable_cores() == target.default_threads() == threads
-    monkeypatch.setenv("OMP_NUM_THREADS", "5")  # who asks for threads gets them
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")  # the variable's number of threads wins
     assert target.default_threads() == 5
 
 

@@ -1,4 +1,4 @@
-"""Deadlines: one moment, asked by all who work under it."""
+"""Deadlines: one moment, which all parts of a run share."""
 
 from __future__ import annotations
 

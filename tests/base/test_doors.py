@@ -1,4 +1,4 @@
-"""Doors: what others bring by entry points, and every mistake that can be made with them."""
+"""Doors: parts that other packages bring by entry points, and every mistake that they can make."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEAS: Door[type] = Door(
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A package that brings teas, some of which are none."""
+    """A package that brings teas; some of them are not teas."""
     (tmp_path / "tea_shop.py").write_text(TEA)
     (tmp_path / "burnt_tea.py").write_text("1 / 0")
     names = {

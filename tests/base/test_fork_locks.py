@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"
 
 
 def in_child(work: Callable[[], bool]) -> bool:
-    """Whether a forked child says yes; no if it hangs."""
+    """Whether a forked child answers yes; False if it hangs."""
     pid = os.fork()
     if pid == 0:
         signal.alarm(10)

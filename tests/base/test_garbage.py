@@ -1,4 +1,4 @@
-"""Garbage is not collected inside, and is afterwards as before."""
+"""No garbage is collected inside the block, and afterwards the setting is as before."""
 
 from __future__ import annotations
 

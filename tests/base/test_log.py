@@ -1,4 +1,5 @@
-"""The logger: silent below its level, on standard error by default, in logging when that is set up."""
+"""The logger: silent below its level; on standard error by default; through `logging` if that has a
+handler."""
 
 from __future__ import annotations
 

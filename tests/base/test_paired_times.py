@@ -1,4 +1,4 @@
-"""Times of two things taken in turns: when they are said to differ."""
+"""Times that were taken alternately, and the conditions under which they count as different."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def test_a_constant_ratio_leaves_no_doubt() -> None:
 
 
 def test_bounds_of_small_numbers_can_be_worked_out() -> None:
-    """Seven pairs: only if all lie on one side is it so sure, so the bounds are the outermost ratios."""
+    """With seven pairs, only a result with all pairs on one side is that certain, so the bounds are the
+    outermost ratios."""
     found = paired([0.91, 0.92, 0.93, 0.94, 0.95, 0.96, 0.97], [1.0] * 7)
     assert (found.middle, found.lower, found.upper) == pytest.approx((0.94, 0.91, 0.97), rel=1e-3)
     six = paired([0.91, 0.92, 0.93, 0.94, 0.95, 0.96], [1.0] * 6)
@@ -45,7 +46,7 @@ def test_different_things_are_told_apart_in_spite_of_outliers() -> None:
     found = 0
     for _ in range(200):
         mine, theirs = noisy(rng, 15, 0.95), noisy(rng, 15)
-        mine[rng.randrange(15)] *= 4.0  # somebody took the core away
+        mine[rng.randrange(15)] *= 4.0  # another program took the core
         found += paired(mine, theirs).faster_than(0.99)
     assert found >= 180
 
@@ -68,7 +69,7 @@ def test_rounds_without_a_partner_do_not_count() -> None:
 
 @cache
 def orders(inversions: int, mine: int, theirs: int) -> int:
-    """In how many orders of so many times each just so many pairs lie the wrong way round."""
+    """The number of orders of `mine` and `theirs` times that have exactly this number of inverted pairs."""
     if inversions < 0 or min(mine, theirs) < 0:
         return 0
     if mine == 0 or theirs == 0:
@@ -79,7 +80,8 @@ def orders(inversions: int, mine: int, theirs: int) -> int:
 @pytest.mark.parametrize("mine", [4, 5, 7, 10, 15])
 @pytest.mark.parametrize("theirs", [4, 5, 8, 15])
 def test_bounds_apart_are_as_sure_as_they_say(mine: int, theirs: int) -> None:
-    """The rank of the lower bound among all ratios, beside the rank-sum test counted out."""
+    """The rank of the lower bound among all ratios equals that of the rank-sum test, which is counted
+    here."""
     distinct = [1.0 + 1e-2 * n for n in range(mine)], [1.0 + 1e-5 * n for n in range(theirs)]
     ratios = sorted(m / t for m in distinct[0] for t in distinct[1])
     found = apart(*distinct)

@@ -40,7 +40,7 @@ WRONG = "a string"
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package that is installed beside ours and brings two entry points, one of them wrong."""
+    """Another installed package with two entry points, one of them wrong."""
     (tmp_path / "abacus_target.py").write_text(MODULE)
     names = {
         "abacus": "abacus_target:PLUGIN",

@@ -93,7 +93,7 @@ def test_native_of_another_family_is_refused() -> None:
 
 
 def test_what_a_stated_list_leaves_out_is_switched_off() -> None:
-    """LLVM adds a list to what the name implies; a stated one is all that the processor has."""
+    """LLVM adds a list of features to those of the name. A list that is given for a processor is complete."""
     text = switched(parse("llvm -mcpu=x86-64-v4 -mattr=+avx2,+fma"))
     assert text.endswith(",+avx2,+fma")
     assert "-avx512f" in text.split(",")

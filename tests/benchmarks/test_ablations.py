@@ -1,4 +1,4 @@
-"""Every variant of the ablations builds, lacks what it says, and computes the same."""
+"""Every variant of the ablations builds, lacks its ingredient, and gives the same results."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_variant_builds_and_is_right(name, tmp_path):
 
 @pytest.mark.slow
 def test_a_variant_is_tuned(tmp_path):
-    """Candidates are built and run in processes that know nothing of the variant: traces must do."""
+    """Candidates are built and run in processes without the variant, so their traces must be enough."""
     facts = build(VARIANTS["no-panels"], network(), tmp_path / "v.atm", trials=4, threads=1)
     assert facts["trials"] == 4
     np.testing.assert_allclose(at.load(tmp_path / "v.atm")(picture()), expected(), atol=1e-5)

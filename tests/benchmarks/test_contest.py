@@ -1,4 +1,5 @@
-"""Contestants in processes of their own: timed in turns; one that fails is a note and disturbs nobody."""
+"""Contestants run in separate processes and are timed alternately. A failure becomes a note, and the others
+continue."""
 
 from __future__ import annotations
 

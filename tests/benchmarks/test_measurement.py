@@ -90,4 +90,4 @@ def test_the_page_says_what_was_asked_and_what_was_found():
     assert "| all | 0.90 | 0.80 | 0.40 | 0.20 |" in text
     assert "| race, as in a batch of the search | 1.00 | 3.0 × | 0.00% | 0.0% |" in text
     assert "2026-11-22, in 60 s, source abc; other programs used 0.25 cores meanwhile." in text
-    assert "thirty times" not in text  # that section was not asked for
+    assert "thirty times" not in text  # this section was not requested

@@ -1,4 +1,4 @@
-"""Peers of tensor programs: the same answers as NumPy's in float64, and what the page says of them."""
+"""Peers of tensor programs: they agree with NumPy in float64, and the page describes them."""
 
 from __future__ import annotations
 

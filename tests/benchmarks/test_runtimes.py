@@ -1,4 +1,4 @@
-"""The runtimes of README's table: where they live, and what is said of them."""
+"""The runtimes of README's table: their environments, and the text about them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_least_favourable_processor_stands_first(tmp_path):
 
 
 def test_what_counts_is_the_tuned_time(tmp_path):
-    """Also where it is the longer one: whoever tunes gets that file."""
+    """The tuned time counts even if it is the longer one, because a user who tunes gets that file."""
     lines = page([results(tmp_path, "Odd", 2e-3, tuned=2.5e-3)]).splitlines()
     assert lines[4] == "| ResNet-18 | 2.00 | 2.50 | ncnn 4.00 | torch-cl 8.00 | 1.60 × | 2 |"
 

@@ -1,4 +1,4 @@
-"""Steadiness of calls: what a child does in each scene, what the table says."""
+"""Steadiness of calls: the work of a child in each scene, and the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operators of the benchmark: ours, torch's, NumPy's and ONNX's definitions are one computation."""
+"""The operators of the benchmark: the definitions in te, torch, NumPy and ONNX compute the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results that are continued, and what a table says of them."""
+"""Results of runs that are continued, and their tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""compare: what a person sees of a quantised file beside the one in floats."""
+"""compare: the output for a quantised file and its file in floats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""doctor: what is here and what is missing; it never fails."""
+"""doctor reports the parts that are present and those that are missing, and never fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tuning_db.records import Calibration
 
 @pytest.fixture
 def log(tmp_path, monkeypatch):
-    """An empty log that knows this machine's rates."""
+    """An empty log with this machine's rates."""
     path = calibrated_log(tmp_path / "log.db")
     monkeypatch.setenv("AUTOTENSOR_DB", str(path))
     monkeypatch.chdir(tmp_path)

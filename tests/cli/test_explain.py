@@ -131,7 +131,7 @@ def test_steps(log: Path) -> None:
 
 
 class Fixed(AtOnce):
-    """A measurer by whose clock less is slower."""
+    """A measurer for which shorter traces are slower."""
 
     def __init__(self, *_: object, **__: object) -> None:
         pass

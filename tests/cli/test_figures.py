@@ -1,4 +1,4 @@
-"""What is said of times."""
+"""Sentences about times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Help: complete, with examples, and quick because nothing heavy is imported."""
+"""The help is complete and has examples. It is quick, because no heavy module is imported."""
 
 from __future__ import annotations
 

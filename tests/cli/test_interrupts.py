@@ -1,4 +1,5 @@
-"""Ctrl-C: told in one sentence wherever it comes; at once until there is something to finish."""
+"""Ctrl-C is reported in one sentence whenever it comes. It ends the command at once, unless something must be
+finished."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from autotensor.cli.interrupts import Interrupts
 
 @pytest.fixture(autouse=True)
 def heard():
-    """A shell starts what it runs in the background deaf to SIGINT; these tests hear it there, too."""
+    """A shell makes its background processes ignore SIGINT. These tests must receive it there, too."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""docs/command-line.md says what `--json` prints: every field of every verb, and nothing else."""
+"""docs/command-line.md lists exactly the fields that each verb prints with `--json`."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ DOCUMENTS = documents()
 
 
 def differences(value: Any, kind: str, below: dict[str, Field], where: str) -> Iterator[str]:
-    """Where a value is not of the kind that the page says."""
+    """The places of values whose kind differs from the page."""
     if kind == "any":
         return
     for one in kind.split(" or "):

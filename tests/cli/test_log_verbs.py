@@ -88,7 +88,7 @@ def test_compiling_notes_which_trials_a_file_holds(log, tmp_path):
     with connect(log) as store:
         assert store.applications(2) == (str(tmp_path / "m.atm"),)
         assert store.applications(1) == ()
-    assert cli("run", "mlp").code == 0  # built in passing: nothing holds it
+    assert cli("run", "mlp").code == 0  # it built the model, but saved no file
     with connect(log) as store:
         assert len(store.applications(2)) == 1
 

@@ -302,7 +302,7 @@ def test_a_file_of_another_configuration_is_not_replaced(tmp_path, verb, words, 
 
 
 def test_a_tuned_file_is_not_replaced_by_a_log_that_does_not_know_it(tmp_path):
-    """Though a deadline is short, what was found with another log stays."""
+    """A file of another log's results stays, even if the deadline is short."""
     plan = at.plan_model(mlp.build())
     calibrated_log("other.db")
     with connect("other.db") as store:

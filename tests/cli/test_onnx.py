@@ -161,7 +161,7 @@ def test_a_model_in_parts_runs_and_is_timed():
 
 @pytest.mark.parametrize("verb", ["run", "bench"])
 def test_results_that_are_no_tensors(verb):
-    """The places of what is not zero, as a sequence."""
+    """The places of elements that are not zero, as a sequence."""
     from onnx import helper
 
     nodes = [helper.make_node("NonZero", ["x"], ["at"]), helper.make_node("SequenceConstruct", ["at"], ["y"])]
@@ -182,7 +182,7 @@ def test_a_model_in_parts_is_in_no_file(verb):
 
 
 def test_without_the_package(monkeypatch):
-    """It is asked for the operators that ONNX defines by simpler ones."""
+    """The package is needed for the operators that ONNX defines by simpler ones."""
     from onnx import helper
 
     written("layer.onnx", [2, 4])
@@ -349,7 +349,7 @@ def test_verify_beside_the_file():
 
 
 def test_verify_beside_a_file_that_computes_something_else():
-    """No kernel is wrong: the file that was compiled is another one."""
+    """No kernel is wrong, but another file was compiled."""
     from onnx import helper
 
     written("layer.onnx", [2, 4])

@@ -115,7 +115,7 @@ def test_the_line_to_paste_is_python():
 
 
 def called(words: list[str]) -> dict[str, object]:
-    """What a verb with groups gets."""
+    """The arguments of a verb with groups."""
     got: dict[str, object] = {}
     app = new_app()
 

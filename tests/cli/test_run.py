@@ -1,4 +1,4 @@
-"""run, bench, compile: what comes out of a model, and photos as input."""
+"""run, bench, compile: the results of a model, and photos as input."""
 
 from __future__ import annotations
 

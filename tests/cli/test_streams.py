@@ -1,4 +1,5 @@
-"""Output that cannot be written as it is: closed, full, given up by its reader, without some signs."""
+"""Output that cannot be written: the stream is closed or full, its reader has ended, or its encoding lacks
+some characters."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ PLAIN = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 
 
 def shell(line: str, folder, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The line run by bash, in which `autotensor` is the command; its code is that of the first in a pipe."""
+    """Runs a line in bash, with `autotensor` as a command. The exit code is that of the first command of a
+    pipe."""
     given = {**os.environ, "AUTOTENSOR_DB": f"{folder}/log.db", "PYTHONPATH": str(ROOT), **environment}
     function = f'set -o pipefail; autotensor() {{ "{sys.executable}" -m autotensor "$@"; }}; '
     return subprocess.run(

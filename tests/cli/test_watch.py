@@ -37,7 +37,7 @@ def tasks() -> list[Task]:
 
 @pytest.fixture
 def held(tmp_path: Path, tasks: list[Task]) -> Iterator[tuple[TrialStore, Session]]:
-    """A run that somebody works on, with eight trials of its first task."""
+    """A run that is still running, with eight trials of its first task."""
     machine = host_machine().fingerprint
     with connect(tmp_path / "log.db") as store:
         know(store, machine)

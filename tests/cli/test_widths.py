@@ -144,7 +144,7 @@ def test_the_report_of_a_busy_machine_compares_no_times(capsys: pytest.CaptureFi
 
 
 def on_a_terminal(program: str, folder: Path, **environment: str) -> str:
-    """What a Python program prints, standard output and error together, on a terminal of 80 columns."""
+    """The output of a Python program, standard error included, on a terminal of 80 columns."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 80))
     env = os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color"} | environment

@@ -46,7 +46,7 @@ def run(
 
 
 def value_of(e: Expr) -> Any:
-    """What one expression gives, as NumPy sees it."""
+    """The value of one expression, as a NumPy array."""
     out = Buffer("out", (e.dtype.lanes,), e.dtype.element)
     index: Expr = Ramp(const(0), 1, e.dtype.lanes) if e.dtype.lanes > 1 else const(0)
     result = run(Store(out, (index,), e), (out, Role.OUTPUT))

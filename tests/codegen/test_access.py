@@ -1,4 +1,4 @@
-"""What kind of access a load or store is, and that moving it so gives each lane its element."""
+"""The kind of access of a load or store. An access of this kind gives each lane its element."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def indices(draw: st.DrawFn) -> Expr:
 
 
 def moved(access: Access, memory: np.ndarray, at: int) -> np.ndarray:
-    """What the lanes of a load are given, when it is made as its kind says; i is `at`."""
+    """The elements that the lanes get from a load of this kind. The index i is `at`."""
     assert access.start is not None
     start = access.start.constant + access.start.coefficient(i) * at
     lanes = np.array(access.offsets)

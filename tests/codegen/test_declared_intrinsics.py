@@ -1,4 +1,4 @@
-"""Instructions by what they compute: which nests fit, and the boxes that they are given."""
+"""Declared instructions: which loop nests fit, and the boxes that an instruction gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Inputs that are copied to the beginning of a line: which ones, and that it changes no bit."""
+"""Inputs that are copied to the beginning of a cache line: which inputs, and the same bits as without
+copies."""
 
 from __future__ import annotations
 

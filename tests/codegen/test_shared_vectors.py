@@ -1,4 +1,4 @@
-"""Loads by lanes that share vectors: what is found, and that each load finds its lanes there."""
+"""Loads whose lanes share vectors: the shared vectors that are found contain the lanes of each load."""
 
 from __future__ import annotations
 

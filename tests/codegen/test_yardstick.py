@@ -1,4 +1,4 @@
-"""Yardsticks do what they say, and nothing of it is optimised away."""
+"""Yardsticks do the work that they claim, and no part of it is optimised away."""
 
 from __future__ import annotations
 

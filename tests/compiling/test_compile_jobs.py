@@ -1,4 +1,4 @@
-"""Kernels are the same whoever compiles them, and none is missing whatever becomes of the children."""
+"""Kernels are the same in whichever process they are compiled, and none is missing if children fail."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
 
 
 class Kept(ObjectCache):
-    """A cache that keeps nothing, and counts what other threads than this one bring."""
+    """A cache that keeps nothing, and counts the entries that other threads bring."""
 
     def __init__(self) -> None:
         super().__init__(None, 0)
@@ -127,7 +127,7 @@ def test_a_child_that_dies_is_missed_by_nobody(
 def test_what_is_wrong_is_said_as_ever(jobs, slow, monkeypatch: pytest.MonkeyPatch) -> None:
     other = Trace.from_json(default_trace(job(40).workload.dag, host()).to_json().replace("i1", "i7"))
     jobs[-1] = Job(jobs[-1].workload, other, host(), "wrong")
-    slow.append(lambda: not helpers())  # it has been told, and is done with
+    slow.append(lambda: not helpers())  # no helper is left
     with pytest.raises(ScheduleError, match="has no axis 'i7'"):
         compile_jobs(jobs, Kept())
 

@@ -1,6 +1,6 @@
 """Pruning and looking at many sessions at once, in memory, in a file and on a server.
 
-What pruning keeps is counted out beside it by an oracle that reads records.
+An oracle that reads records computes separately which trials pruning must keep.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MACHINES, WORKLOADS, MAKERS = ("zen3", "zen5"), ("u", "v", "w"), ("default", "br
 
 
 def drawn(rng: random.Random, number: int, session: str, machine: str, environment: str) -> TrialRecord:
-    """A trial of any outcome, made from none, one or two of those before, perhaps of another workload."""
+    """A trial of any outcome, made from none, one or two earlier trials, sometimes of another workload."""
     ok = rng.random() < 0.8
     seconds = rng.uniform(1e-5, 1e-3)
     parents = tuple(
@@ -88,7 +88,7 @@ def fill(store: TrialStore, rng: random.Random, count: int = 120) -> None:
 def needed(
     store: TrialStore, keep: int, before: datetime | None = None, makers: tuple[str, ...] = ()
 ) -> set[int]:
-    """The numbers of what must stay, found without SQL."""
+    """The numbers of the trials that must stay, computed without SQL."""
     trials = {t.id or 0: t for t in store.trials()}
     sessions = {s.id: s for s in store.sessions()}
     ranks: dict[tuple[str, str], list[tuple[float, int]]] = {}
@@ -122,7 +122,7 @@ def needed(
 
 
 def answers(store: TrialStore) -> tuple[object, ...]:
-    """What is asked about what is used, and about how things fail."""
+    """The answers about trials in use, and about failures."""
     examples = {(f.status, f.signature, f.example) for f in store.failures()}
     used = set(store.leaders()), set(store.standings()), store.all_applications()
     return (*used, store.sessions(), examples)
@@ -154,7 +154,8 @@ def test_what_is_needed_stays_and_nothing_else(
 
 
 def test_what_is_written_meanwhile_is_not_touched(store: TrialStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What goes is decided; then a session is opened again, and a child is stored of what was to go."""
+    """After the trials to delete are chosen, a session is opened again, and a child of such a trial is
+    stored."""
     if store.place == ":memory:":
         pytest.skip("its one connection is busy: nobody writes meanwhile")
     fill(store, random.Random(7))
@@ -203,7 +204,7 @@ def test_a_merge_does_not_bring_back_what_went(store: TrialStore, tmp_path: Path
 
 
 def test_a_log_that_was_pruned_is_merged_again(store: TrialStore, tmp_path: Path) -> None:
-    """Whoever had read it does not miss what is new, though the row that they had come to went."""
+    """A log that merged it before gets all new trials, although the row at which it stopped was deleted."""
     fill(store, random.Random(4))
     with connect(tmp_path / "team.db") as team:
         merge(team, store)

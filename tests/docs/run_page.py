@@ -61,7 +61,7 @@ def matches(wanted: str, got: str) -> bool:
 
 
 def run(code: str, name: str, line: int, namespace: dict[str, Any]) -> str:
-    """What a block prints."""
+    """The output of a block."""
     code = re.sub(r"\btrials=\d+", f"trials={TRIALS}", code)
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
@@ -70,7 +70,7 @@ def run(code: str, name: str, line: int, namespace: dict[str, Any]) -> str:
 
 
 def check(path: Path, update: bool) -> list[str]:
-    """What is wrong with a page; with `update`, its output blocks are rewritten instead."""
+    """The differences of a page; with `update`, its output blocks are rewritten instead."""
     page = path.read_text()
     lines, found = page.splitlines(), list(blocks(page))
     module = sys.modules["page"] = types.ModuleType("page")  # dataclasses look their module up

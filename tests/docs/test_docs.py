@@ -39,7 +39,7 @@ def test_code_of_the_page(page: Path, tmp_path: Path, request: pytest.FixtureReq
         env=environment,
         capture_output=True,
         text=True,
-        check=False,  # and no time-out beside pytest's own, which `--timeout` sets for a busy machine
+        check=False,  # the only time-out is pytest's, which `--timeout` sets for a busy machine
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 

@@ -18,7 +18,7 @@ CODE = "\n\n".join(re.findall(r"```python\n(# research_parts\.py\n.*?)```", PAGE
 (PROJECT,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 POINTS = tomllib.loads(PROJECT)["project"]["entry-points"]
 GROUPS = {"cost_models", "policies", "metrics", "rules", "cpus"}
-WRONG = {  # group → the entry point that gives 7, and what asks for it
+WRONG = {  # group → the entry point that gives 7, and the call that uses it
     "cost_models": ("at.TuneOptions(model='seven'); MODELS.get('seven')", "not a cost model."),
     "policies": ("at.TuneOptions(policy='seven'); POLICIES.get('seven')", "not a search policy."),
     "metrics": ("at.TuneOptions(metric='seven'); METRICS.get('seven')", "not a metric."),
@@ -28,7 +28,7 @@ WRONG = {  # group → the entry point that gives 7, and what asks for it
 
 
 def run(folder: Path, *words: str) -> str:
-    """What a process prints that imports from the folder as well."""
+    """The output of a process that can also import from the folder."""
     paths = [str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
         [sys.executable, *words],
@@ -110,7 +110,7 @@ def test_a_rule_and_a_processor_from_outside(package: Path) -> None:
 
 
 def test_a_rule_with_a_step_of_its_own_is_measured(tmp_path: Path) -> None:
-    """Children that build and run candidates know it, too."""
+    """Children that build and run candidates import it, too."""
     (tmp_path / "own_step.py").write_text(
         """if True:
         from autotensor.schedule.primitives.mark import Parallel

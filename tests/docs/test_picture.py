@@ -1,4 +1,4 @@
-"""README's picture is drawn from the table that it names, and the figures beside it are that table's."""
+"""README's picture and the figures next to it come from the table that README names."""
 
 from __future__ import annotations
 

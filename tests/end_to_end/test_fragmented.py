@@ -1,4 +1,4 @@
-"""Code is loaded wherever there is room, however arrays and libraries have cut up the address space."""
+"""Code is loaded into any free space, however arrays and libraries have divided the address space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `import autotensor`, and loading and running a model, bring into a process."""
+"""The modules that `import autotensor`, and loading and running a model, import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process keeps of kernels that nobody has any more."""
+"""The memory that stays in a process after its kernels are no longer referenced."""
 
 from __future__ import annotations
 

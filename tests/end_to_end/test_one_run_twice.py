@@ -90,7 +90,7 @@ def test_two_at_once_share_one_run(address: str, start: Callable[[], subprocess.
     said = [p.communicate(timeout=120)[0].splitlines() for p in (start(), start())]
     assert [lines[-1] for lines in said] == [f"trials {TRIALS}"] * 2
     waited = [line for lines in said for line in lines if line.startswith("waits for process ")]
-    assert len(waited) <= 1  # none if one had ended before the other asked
+    assert len(waited) <= 1  # none if one had ended before the other began
     check(address)
     with connect(address) as store:
         assert len(store.openings()) == 2

@@ -1,4 +1,4 @@
-"""No module may take the place of a public function: after importing everything, names are what they were."""
+"""No module may take the place of a public function: importing everything changes no public name."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def test_every_public_name_says_what_it_is():
 
 
 def test_every_module_imports_alone():
-    """In reverse order, one process a package: no module leans on what an earlier one has imported."""
+    """In reverse order, with one process for each package. So no module depends on imports of an earlier
+    one."""
     for top in ("autotensor.api", "autotensor.cli", "autotensor.search", "autotensor.graph"):
         names = sorted((n for n in all_modules() if n.startswith(top)), reverse=True)
         code = f"import importlib\nfor n in {names!r}: importlib.import_module(n)"

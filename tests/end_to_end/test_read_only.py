@@ -1,5 +1,5 @@
-"""A container whose file systems cannot be written, without a folder for temporary files, without a home: it
-gets its answers all the same. A real read-only mount, seen by one child alone."""
+"""A container with read-only file systems, without a folder for temporary files and without a home folder
+still computes. The tests use a real read-only mount that only one child sees."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.skipif(not can_mount(), reason="nothing can be mounted 
 
 
 def there(*command: str, home: str) -> subprocess.CompletedProcess[str]:
-    """What a command says where nothing can be written."""
+    """The output of a command where nothing can be written."""
     hidden = ("AUTOTENSOR_DB", "AUTOTENSOR_CACHE_DIR", "TMPDIR", "XDG_DATA_HOME", "XDG_CACHE_HOME")
     environment = {k: v for k, v in os.environ.items() if k not in hidden}
     environment |= {"PYTHONPATH": str(ROOT), "HOME": home, "PYTHONDONTWRITEBYTECODE": "1"}

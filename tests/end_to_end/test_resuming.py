@@ -62,7 +62,7 @@ def check_model(folder: Path) -> None:
 
 
 def check_uses(folder: Path, kept_defaults: bool) -> None:
-    """The log knows which trials the model was built from, unless the defaults were as fast."""
+    """The log records the trials from which the model was built, unless the defaults were as fast."""
     with connect(folder / "log.db", readonly=True) as store:
         used = {path for t in store.trials() if t.id is not None for path in store.applications(t.id)}
     assert used == (set() if kept_defaults else {str(folder / "small_cnn.atm")})
@@ -149,7 +149,7 @@ def schedules_of(folder: Path) -> dict[str, str]:
 
 
 def check_schedules(folder: Path) -> None:
-    """Every kernel of the model on disk is the default one, or one that was measured faster beside it."""
+    """Every kernel of the model on disk is the default kernel, or was faster than it in a race."""
     linked = schedules_of(folder)
     with connect(folder / "log.db", readonly=True) as store:
         for task in plan_model(MODELS.get("small_cnn").build(), target_of(None, 1)).tasks:

@@ -1,4 +1,4 @@
-"""Same seed and same told results give the same candidates, in the same order, run by run."""
+"""The same seed and the same results give the same candidates in the same order in every run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RATES = Rates(1e11, (5e10, 4e10, 1.5e10), 2e10)
 
 
 def candidates(make_model, seed: int, rounds: int = 3) -> list[str]:
-    """Trace hashes of what a tuner asks, when every answer depends on the trace alone."""
+    """Hashes of the traces that a tuner proposes, if every result depends on the trace alone."""
     task = at.plan_model(MODELS.get("small_cnn").build()).search_tasks()[HEAVY]
     tuner = Tuner(task, make_model(), RATES, seed=seed)
     asked: list[str] = []

@@ -1,4 +1,4 @@
-"""Switch, merge, cond, while: what lives, what is computed, what is refused."""
+"""Switch, merge, cond, while: which values are dead, which are computed, and refusals."""
 
 from __future__ import annotations
 

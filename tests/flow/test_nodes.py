@@ -1,4 +1,4 @@
-"""What is known of types before a run, and errors that name the user's line."""
+"""Types before a run, and errors that name the user's line."""
 
 from __future__ import annotations
 

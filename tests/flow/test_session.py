@@ -1,4 +1,4 @@
-"""Runs: what is computed, what is kept, what is refused."""
+"""Runs: values that are computed, programs that are kept, and refusals."""
 
 from __future__ import annotations
 

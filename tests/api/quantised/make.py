@@ -1,4 +1,4 @@
-"""Makes the files beside it: a small classifier in floats, and what onnxruntime.quantization makes of it.
+"""Makes the files in this folder: a small classifier in floats, and its files by onnxruntime.quantization.
 
 python tests/api/quantised/make.py        those that are here are by onnxruntime 1.32 and onnx 1.23
 """

@@ -29,7 +29,7 @@ from autotensor.te.reference import evaluate, random_inputs
 def check_ptx(
     dag: ComputeDAG, trace: Trace, arch: str = "sm_80", edit: Callable[[str], str] = str, seed: int = 0
 ) -> str:
-    """The PTX, that has been found right: bit for bit where the computation is exact on small integers."""
+    """The PTX, after a check of its results: bit for bit if the computation is exact on small integers."""
     inputs = random_inputs(dag, seed, "integer")
     artifact = compile_trace(dag, trace, parse(f"cuda -arch={arch}"), "k")
     outputs, text = run_ptx(artifact, inputs, arch, edit)

@@ -25,10 +25,7 @@ PLACES = f"""
 
 
 class Script:
-    """Lines of PTX, and beside them what each of some threads' copies do by the oracle.
-
-    A step is made by the threads that its guard says; the groups of others stay as they are.
-    """
+    """Lines of PTX, and the state of each thread's copies by the oracle."""
 
     def __init__(self, rng: random.Random, threads: int) -> None:
         self.rng, self.threads = rng, threads
@@ -43,7 +40,7 @@ class Script:
         return self.image[OWN * thread : OWN * thread + OWN]
 
     def guard(self) -> tuple[str, list[int]]:
-        """A guard that some lines have, and who passes it."""
+        """A guard for the next line, and the threads that pass it."""
         if self.rng.random() < 0.6:
             return "", list(range(self.threads))
         bit = self.rng.randrange(32)
@@ -51,7 +48,8 @@ class Script:
         return "@%p1 ", [n for n in range(self.threads) if int(self.guards[n, 0]) >> bit & 1]
 
     def copy(self, at: int) -> None:
-        """Of any size, perhaps in part zeros: as many as an immediate says, or a register, or all."""
+        """A copy of any size. A part of it may be zeros; the size of the copied part is an immediate, a
+        register, or the whole."""
         size = self.rng.choice((4, 8, 16))
         at, source = at // size * size, self.rng.randrange(OWN // size) * size
         guard, who = self.guard()
@@ -94,7 +92,7 @@ class Script:
             self.copies[n].write(at, struct.pack("<I", int(self.guards[n, 1])))
 
     def is_settled(self, line: int) -> bool:
-        """Whether nobody has a copy on its way to these 16 bytes."""
+        """Whether no thread's copy to these 16 bytes is under way."""
         try:
             return all(c.read(line, 16) for c in self.copies)
         except oracle.Undefined:
@@ -105,7 +103,7 @@ class Script:
 
 
 def drawn(rng: random.Random, careful: bool) -> tuple[Script, bool]:
-    """A script, and whether it has a meaning. A careful one makes no step that has none."""
+    """A script, and whether all its steps have a defined meaning. A careful script has only such steps."""
     script = Script(rng, 32)
     for _ in range(rng.randrange(6, 26)):
         lines = [at for at in range(0, OWN, 16) if not careful or script.is_settled(at)]
@@ -124,7 +122,7 @@ def drawn(rng: random.Random, careful: bool) -> tuple[Script, bool]:
 
 @pytest.mark.parametrize("first", range(0, 60, 20))
 def test_copies_of_drawn_scripts(first: int) -> None:
-    """What is copied, in part zeros, in groups that each thread has its own of; read when it has landed."""
+    """Copies, some of them partly zeros, in groups of each thread; they are read after they have arrived."""
     for seed in range(first, first + 20):
         script, has_meaning = drawn(random.Random(seed), careful=True)
         assert has_meaning
@@ -132,7 +130,7 @@ def test_copies_of_drawn_scripts(first: int) -> None:
 
 
 def test_copies_that_are_touched_on_their_way() -> None:
-    """The step without a meaning is the last; the script up to it has one."""
+    """The last step is undefined; the steps before it are defined."""
     scripts = (drawn(random.Random(seed), careful=False) for seed in range(200))
     bad = [script for script, has_meaning in scripts if not has_meaning][:60]
     assert len(bad) == 60
@@ -156,7 +154,8 @@ CROSS = (
 
 @pytest.mark.parametrize("other", [1, 32])
 def test_another_threads_copy_is_there_after_its_wait_and_a_barrier(other: int) -> None:
-    """In the same warp and in another one. The wait is the copying thread's own, so it comes first."""
+    """Reads in the same warp and in another one. A thread waits only for its own copies, so the wait comes
+    before the barrier."""
     rng = random.Random(other)
     image, given = words(rng, 64 * OWN // 4).tobytes(), np.zeros((64, 1), np.uint32)
     good = CROSS.format(first="cp.async.wait_all;", second="bar.sync 0;", other=other)

@@ -32,7 +32,7 @@ CUDA = ROOT / "autotensor" / "runtime" / "device" / "cuda.py"
 WHEELS = {n: json.loads((HERE / f"cupy-{n}.json").read_text()) for n in (13, 14)}
 STAND_IN = [str(ROOT / "benchmarks" / "simulated_card" / "stand_in"), str(ROOT / "benchmarks")]
 INTERPRETERS = [p for p in os.environ.get("CUPY_PYTHONS", "").split(os.pathsep) if p]
-ONLY_VALUES = {"ndarray.__getitem__", "ndarray.__setitem__"}  # operators: nobody names their parameters
+ONLY_VALUES = {"ndarray.__getitem__", "ndarray.__setitem__"}  # operators, whose parameters are never named
 needs_nvrtc = pytest.mark.skipif(nvrtc.library() is None, reason=f"NVRTC is not installed. {nvrtc.INSTALL}.")
 
 WRONG_CALLS = (
@@ -75,7 +75,7 @@ def test_the_stand_in_takes_nothing_that_cupy_does_not(wheel: int, stand_in: dic
 
 
 def differences(name: str, own: dict[str, Any] | None, real: dict[str, Any] | None) -> str:
-    """Why what fits the stand-in might not fit CuPy; "" if it does."""
+    """Why a call that fits the stand-in might not fit CuPy; "" if it fits."""
     if own is None or real is None or own["kind"] != real["kind"]:
         return f"{own} is {real}"
     if own["kind"] != "callable" or name in ONLY_VALUES:

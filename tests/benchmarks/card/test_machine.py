@@ -1,4 +1,4 @@
-"""Without a card the report says what was found and what to do."""
+"""Without a card, the report lists the parts that were found and the steps to take."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ READY = {**CARD, "driver": "NVRM version: 570", "device files": ["nvidia0"], "nv
 
 
 def a_machine(root: Path) -> None:
-    """A card on the bus and beside it something else of the same maker, with a driver."""
+    """A card on the bus, another device of the same maker, and a driver."""
     for name, kind in (("0000:01:00.0", "0x030200"), ("0000:01:00.1", "0x040300")):
         device = root / "sys" / "bus" / "pci" / "devices" / name
         device.mkdir(parents=True)
@@ -73,7 +73,7 @@ def test_a_card_that_is_ready_needs_nothing() -> None:
 
 
 def test_without_a_card_the_whole_command_says_so(tmp_path: Path) -> None:
-    """In its own words, in JSON, on the page; what was not run is counted and not listed."""
+    """In the output, in JSON and on the page. Items that did not run are counted, and not listed."""
     out = tmp_path / "gpu.json"
     done = subprocess.run(
         [sys.executable, "benchmarks/gpu.py", "--target", "cuda -arch=sm_80", "--out", str(out)],
@@ -81,7 +81,7 @@ def test_without_a_card_the_whole_command_says_so(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},  # a card that is here is none
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},  # hides a card of this machine
     )
     assert done.returncode == 100, done.stderr
     found = json.loads(out.read_text())

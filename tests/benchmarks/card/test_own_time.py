@@ -1,4 +1,4 @@
-"""Limits count a child's own time: what it waits for a processor is left out."""
+"""Limits count a child's own time, without the time that it waits for a processor."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What NVRTC makes of our CUDA, executed by NVIDIA's published semantics: every kernel of the tests, and
-faults."""
+"""The PTX that NVRTC makes of our CUDA, executed by NVIDIA's published semantics: all kernels of the tests,
+and faults."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Edit = Callable[[str], str]
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("name", CASES)
 def test_every_kernel_of_the_tests(name: str, arch: str) -> None:
-    """Right; and what its warps do together is what the oracle of another author has checked."""
+    """The results are right, and the oracle has checked all instructions of whole warps."""
     s = CASES[name]()
     assert set(TOGETHER.findall(check_ptx(s.dag, s.trace, arch))) <= CHECKED
 
@@ -139,7 +139,7 @@ def test_a_planted_fault_is_found(fault: str) -> None:
 
 
 def test_operands_of_tf32_are_rounded_and_not_cut() -> None:
-    """The card drops what does not fit; small integers fit, so only other numbers tell."""
+    """The card drops bits that do not fit. Small integers fit, so only other numbers show this."""
     s = CASES["tensor_cores_tf32"]()
     inputs = random_inputs(s.dag, 0)
     wanted = evaluate(s.dag, {name: nearest_tf32(x) for name, x in inputs.items()})

@@ -62,7 +62,7 @@ def run(out: Path, *more: str) -> dict[str, Any]:
 
 
 def executed(failure: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-    """The failure's own program, as a stranger has it: nothing is said by what surrounds it."""
+    """Runs the failure's own program by itself, without this test's environment."""
     assert len(failure["repro"].splitlines()) <= 10
     alone = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "CARD_ITEM")}
     command = [sys.executable, "-c", failure["repro"]]
@@ -70,7 +70,7 @@ def executed(failure: dict[str, Any]) -> subprocess.CompletedProcess[str]:
 
 
 def shown_again(failure: dict[str, Any]) -> str:
-    """What the program says, and how it ended."""
+    """The output of the program, and its exit code."""
     found = executed(failure)
     assert found.returncode != 0, "the repro does not fail"
     return f"{found.stderr}\nended with {found.returncode}"
@@ -127,7 +127,8 @@ def test_a_stage_that_is_too_slow_is_left_at_its_limit(tmp_path: Path) -> None:
     "moment", [pytest.param(n, marks=() if n in (2, 7, 14) else pytest.mark.slow) for n in range(20)]
 )
 def test_killed_it_goes_on_where_it_was(tmp_path: Path, moment: int) -> None:
-    """Killed when its journal has so many lines; of every other moment the last line is cut off."""
+    """The command is killed when its journal has `moment` lines. In every other case, the last line is cut
+    off."""
     given = ("--stages", "kernels", "--only", *(f"kernels/{n}" for n in SOME))
     journal = tmp_path / "gpu.jsonl"
     process = subprocess.Popen(command(tmp_path, *given), cwd=ROOT, stdout=subprocess.DEVNULL)

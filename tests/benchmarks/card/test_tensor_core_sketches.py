@@ -64,7 +64,7 @@ def test_drawn_tiles_are_right(name: str) -> None:
 
 
 def test_no_default_spills() -> None:
-    """Tiles of the sizes that matter on a card: what the rule takes for their registers is enough."""
+    """Tiles of the sizes that matter on a card. The rule's estimate of their registers is large enough."""
     for n in (512, 1024, 4096):
         dag = matrices(n, n, n)
         artifact = compile_trace(dag, default_trace(dag, TARGET), TARGET, "k")
@@ -103,7 +103,8 @@ def test_a_planted_fault_is_found(fault: str) -> None:
 
 
 def test_terms_behind_the_last_are_nothing() -> None:
-    """Without the zeros behind an odd depth its products are wrong: bytes that nobody copied are counted."""
+    """Without zeros behind an odd depth, the products are wrong, because they use bytes that no copy
+    wrote."""
     dag = PRODUCTS["terms are left over"]
     (first, *_) = sketches(dag)
     edit = instead(r"(cp\.async\.cg\.shared\.global \[[^]]*\], \[[^]]*\], 16), %r\d+;", r"\1;")

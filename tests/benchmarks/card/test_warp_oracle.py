@@ -1,7 +1,7 @@
 """The simulator's warps against an oracle that was written from NVIDIA's manual alone (warp_oracle.py).
 
-Each test is a few lines of PTX (warp_lines.py). What the manual leaves undefined has to be a fault. The tests
-of `cp.async` are in test_copy_oracle.py.
+Each test is a few lines of PTX (warp_lines.py). The simulator must report everything that the manual leaves
+undefined. The tests of `cp.async` are in test_copy_oracle.py.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def test_shuffles_of_a_whole_warp(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_shuffles_of_some_lanes(mode: str) -> None:
-    """Where only members run it: right when they take from members, else a fault."""
+    """Only members run the instruction. It is right if they take values from members; otherwise it is a
+    fault."""
     rng, undefined, defined = random.Random(mode), 0, 0
     for _ in range(150):
         given = words(rng, 32, 5)
@@ -93,7 +94,7 @@ def test_a_shuffle_that_members_do_not_come_to() -> None:
 
 
 def test_a_shuffle_waits_for_no_lane_that_has_left() -> None:
-    """Half of a warp has left, or never was: it may be named, but not taken from."""
+    """Half of a warp has ended, or does not exist. It may be named, but no value may be taken from it."""
     given = words(random.Random(3), 32, 5)
     given[:, 1:] = (8, 0x1F, 0xFFFFFFFF, 1)
     leave = "setp.gt.u32 %p3, %r1, 15;\n@%p3 ret;\n"
@@ -109,7 +110,7 @@ def test_a_shuffle_waits_for_no_lane_that_has_left() -> None:
 # -- ldmatrix ------------------------------------------------------------------------------------------------
 
 
-SOME = (  # of two warps: all but one lane; as many as a warp has, half of them from each
+SOME = (  # lanes of two warps: all but one; or as many as one warp has, half of them from each
     "setp.ne.u32 %p1, %r1, 37;\n",
     "sub.u32 %r40, %r1, 16; setp.gt.u32 %p1, %r40, 31;\n",
 )
@@ -174,7 +175,7 @@ def test_rows_kept_at_exclusive_ors_of_their_number(turned: bool) -> None:
     rng = random.Random(1)
     tile = np.frombuffer(words(rng, 8 * 32).tobytes(), np.uint16).reshape(8, 64)
     given = words(rng, 32, 1)
-    given[:, 0] = [rng.randrange(8) for _ in range(32)]  # the chunk that each lane asks for, of row lane % 8
+    given[:, 0] = [rng.randrange(8) for _ in range(32)]  # the chunk that each lane reads in row lane % 8
     lines = f"""
     mov.u32 %r20, tile;
     shr.u32 %r21, %r1, 2;
@@ -284,7 +285,7 @@ def test_an_infinity_and_a_nan_stay_in_their_row_and_column(shape: str, kind: st
 
 
 def test_numbers_become_tf32_as_the_manual_says() -> None:
-    """`.rna`: to nearest, ties away from zero. What lies below a tf32 has no meaning: it is not compared."""
+    """`.rna`: to nearest, ties away from zero. Bits below a tf32 have no meaning, and are not compared."""
     given = np.array([struct.unpack("<I", struct.pack("<f", x))[0] for x in _near_ties()], np.uint32)
     found = execute("cvt.rna.tf32.f32 $out0, $in0;", given.reshape(-1, 1), 1)[:, 0] & 0xFFFFE000
     assert found.tolist() == [oracle.to_tf32(int(x)) for x in given]

@@ -6,10 +6,9 @@
     product("m16n8k16", "f16", a, b, c)         the exact D by its lanes, and how far from it a card may be
     Copies(…).copy / .commit / .wait / .read    one thread's asynchronous copies
 
-Its author had read neither the code generation nor the simulator when it was written: where it and the
-simulator (benchmarks/simulated_card) differ, one of the two has read the manual wrongly. So it imports
-neither. What PTX leaves undefined has no value here: `Undefined` is raised, and the simulator has to report
-a fault.
+Its author had read neither the code generation nor the simulator (benchmarks/simulated_card), and it imports
+neither. So a difference from the simulator means that one of the two understands the manual wrongly. For
+everything that PTX leaves undefined, `Undefined` is raised here, and the simulator must report a fault.
 
 A register is an int of 32 bits. Lanes are 0 to 31.
 
@@ -46,7 +45,7 @@ Registers = Sequence[Sequence[int]]  # [lane][register]
 
 
 class Undefined(Exception):
-    """PTX says nothing of what happens now."""
+    """PTX does not define the effect."""
 
 
 # -- shfl.sync -----------------------------------------------------------------------------------------------
@@ -83,7 +82,8 @@ def shuffled(
 ) -> dict[int, tuple[int, bool]]:
     """Value and predicate of each lane that runs the instruction.
 
-    Raises Undefined when a lane runs it that is not a member, or takes from one that is none or does not run.
+    Raises Undefined if a lane that is not a member runs it, or if a lane takes the value of a lane that is
+    not a member or does not run.
     """
     found = {}
     for lane in (n for n in range(LANES) if active[n]):
@@ -178,7 +178,7 @@ def number(pattern: int, kind: str) -> float:
 
 
 def matrix(registers: Registers, shape: tuple[int, int], place: Place, bits: int, kind: str) -> np.ndarray:
-    """What the lanes' registers say together. NaN where nobody holds the element."""
+    """The matrix in the lanes' registers together; NaN for elements that no lane holds."""
     found = np.full(shape, np.nan)
     for lane in range(LANES):
         whole = sum(r << 32 * n for n, r in enumerate(registers[lane]))
@@ -235,11 +235,11 @@ def dot(name: str, a_type: str, b_type: str, a: int, b: int, c: int) -> int:
 
 @dataclass(slots=True)
 class Copies:
-    """One thread's copies into its own part of shared memory, from memory that nobody changes meanwhile."""
+    """One thread's copies into its own part of shared memory, from memory that does not change meanwhile."""
 
     shared: bytearray
     _open: list[tuple[int, bytes]] = field(default_factory=list)  # (at, bytes), in no group yet
-    _groups: list[list[tuple[int, bytes]]] = field(default_factory=list)  # committed and perhaps under way
+    _groups: list[list[tuple[int, bytes]]] = field(default_factory=list)  # committed, and possibly under way
 
     def copy(self, at: int, source: bytes, size: int, used: int | None = None) -> None:
         """`cp.async [at], [source], size, used`: what is not used of `size` bytes is zero."""

@@ -1,4 +1,4 @@
-"""Histories as a log tells them to a tuner of today, and what is replayed on them."""
+"""Histories of a log, as today's tuner reads them, and replays on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tunes that are compared: copies of one are alike, and a slower choice of one task is seen."""
+"""Comparisons of tunes: two copies of one tune are equal, and a slower choice for a task is found."""
 
 from __future__ import annotations
 

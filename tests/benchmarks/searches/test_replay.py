@@ -22,7 +22,7 @@ TARGET = parse("llvm -mcpu=x86-64-v4 -threads=2")
 
 
 def made(name="odd", limit=60, **how):
-    """A small space, measured by a fake; and what it asked of it."""
+    """A small space, measured by a fake, and the fake."""
     space = measured_space.cut(name, TARGET, Rates.guess(TARGET), limit, 0)
     cost = {c.trace.hash: bowl(c) for c in space.candidates}
     measurer = FakeMeasurer(lambda trace: cost[trace.hash], **how)

@@ -1,4 +1,4 @@
-"""The sixty tasks: as many as promised, all different, and drawn the same by a seed."""
+"""The sixty tasks: all sixty are there and differ, and one seed always draws the same of them."""
 
 from __future__ import annotations
 

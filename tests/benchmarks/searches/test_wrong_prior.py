@@ -28,5 +28,5 @@ def test_rates_are_halved_and_doubled():
     wrong = wrong_rates(rates, 1)
     pairs = zip((wrong.flops, *wrong.bandwidths, wrong.memory_bandwidth), (4.0, 8.0, 16.0, 32.0), strict=True)
     assert {a / b for a, b in pairs} == {0.5, 2.0}
-    assert wrong.team_flops is None  # it would say what one core's peak no longer does
+    assert wrong.team_flops is None  # it would still have the right peak, unlike the peak of one core
     assert wrong == wrong_rates(rates, 1) != wrong_rates(rates, 2)

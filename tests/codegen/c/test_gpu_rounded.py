@@ -32,7 +32,7 @@ def sums(dtype: str, *, negated: bool = False) -> ComputeDAG:
 @pytest.mark.parametrize("vectors", [False, True])
 @pytest.mark.parametrize("negated", [False, True])
 def test_opencl_adds_the_rounded_product(dtype: str, vectors: bool, negated: bool) -> None:
-    """c is what the product rounds to, so that a multiply-add would leave the rounding error."""
+    """c is the rounded product, so a multiply-add would leave the rounding error."""
     dag = sums(dtype, negated=negated)
     trace = Trace((Vectorize("y", "i"),)) if vectors else Trace()
     artifact = compile_trace(dag, trace, parse("opencl"), "k")
@@ -54,7 +54,7 @@ def test_cuda_keeps_product_and_sum_apart(dtype: str) -> None:
 
 
 def ptx(source: str) -> str:
-    """What NVRTC makes of a source before the assembler."""
+    """The PTX that NVRTC makes of a source."""
     library, program, size = nvrtc.library(), ctypes.c_void_p(), ctypes.c_size_t()
     assert library is not None
     assert library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"k.cu", 0, None, None) == 0

@@ -1,4 +1,4 @@
-"""Kernels that need more registers than there are, and the spills of what we ship."""
+"""Kernels that need more registers than the device has, and spills of the shipped schedules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources for GPUs: what people read (goldens), what NVRTC accepts, how kernels are launched."""
+"""Sources for GPUs: their text (goldens), whether NVRTC accepts them, and the launches of kernels."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def test_nvrtc_compiles_every_case(name: str, arch: str) -> None:
 
 @pytest.mark.opencl
 def test_kernels_of_long_names_run() -> None:
-    """PoCL makes a folder of a kernel's name, and ends the process where the system has none so long."""
+    """PoCL makes a folder with a kernel's name, and ends the process if the name is too long for the
+    system."""
     A = te.placeholder((8,), name="A" * 300)
     f = at.build([A, te.compute((8,), lambda i: A[i] + 1.0, name="B" * 300)], target="opencl")
     assert all(len(x["kernel"]) < 100 for x in f.artifact.meta["launches"]["run"])

@@ -1,4 +1,4 @@
-"""Tensor instructions: what lanes bring and take is what the PTX manual says, and equals the loops."""
+"""Tensor instructions: the elements of each lane follow the PTX manual, and the results equal the loops."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def at(e: Expr, **values: int) -> int:
 
 
 def by_loops(loop: For, memory: dict[str, np.ndarray], lane: int) -> dict[int, float]:
-    """What the loops add to each accumulator of a lane."""
+    """The sum that the loops add to each accumulator of a lane."""
     sums: dict[int, float] = {}
     loops = [loop, *(n for n in collect(loop.body, For))]
     (store,) = collect(loop.body, Store)

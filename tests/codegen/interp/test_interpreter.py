@@ -1,4 +1,4 @@
-"""The interpreter: a matmul, statements, memory, and what it refuses."""
+"""The interpreter: a matmul, statements, memory, and refusals."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ from autotensor.runtime.module import Module
 
 @pytest.fixture(scope="session")
 def meeting() -> Module:
-    """Three kernels in parallel: each reads values that other threads have written, so all must meet."""
+    """Three parallel kernels. Each reads values that other threads have written, so all threads must wait in
+    between."""
     return built("llvm -threads=2")
 
 

@@ -1,4 +1,4 @@
-"""What native code asks the processor, beside what LLVM says of it."""
+"""The features that native code reads from the processor, compared with LLVM's."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The native code of C libraries under ASan, TSan and valgrind: clean, and planted mistakes are found.
 
-What gcc does to C is done to our LLVM IR (kit/sanitized.py), to kernels, launcher, pool and interface alike.
+kit/sanitized.py adds to our LLVM IR the calls that gcc adds to C: in kernels, launcher, pool and interface.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ THREADS, ADDRESSES = ("-fsanitize=thread", "-O2"), ("-fsanitize=address,undefine
 
 
 def program(f: Module, folder: Path, watched: Edit, options: tuple[str, ...], **edits: Edit) -> Path:
-    """caller.c and the library of `f`, both watched; edits: of texts of the library."""
+    """caller.c and the library of `f`, both under the sanitizer. edits: changes of the library's texts."""
     at.write_c(f, folder)
     object_ = folder / "watched.o"
     object_.write_bytes(edited_object(f.artifact, "meeting", watched, **edits))

@@ -1,4 +1,5 @@
-"""Facts read from listings: which vectors go round a loop by way of the stack, and which are put aside."""
+"""Facts from listings: which vectors a loop carries through the stack, and which are only stored and loaded
+again."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ ARM = """
 @pytest.mark.parametrize(
     ("asm", "carried", "spills"),
     [
-        (TEMPORARY, 0, 1),  # a memory operand is no move
+        (TEMPORARY, 0, 1),  # a memory operand is not a move
         (CARRIED, 2, 3),
         (CARRIED.replace("vfmadd231ps", "vaddps"), 0, 3),  # no multiply-add: no register tile
         (CARRIED.replace("(%rsp)", "(%rax)"), 0, 0),  # an array of the caller's

@@ -59,7 +59,8 @@ def test_a_spill_counts_where_the_loop_is() -> None:
 
 
 def test_a_loop_of_several_blocks_begins_at_its_head() -> None:
-    """Without the inner loop the tile's own is innermost; the listing begins with its last block."""
+    """Without the inner loop, the tile's loop is innermost. The listing begins with this loop's last
+    block."""
     straight = TILE.replace("\tjne\t.LBB0_2\n", "")
     (found,) = lines_of(straight)
     assert (found[0], found[-1]) == ("vxorps", "je")

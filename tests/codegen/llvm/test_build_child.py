@@ -1,4 +1,4 @@
-"""What would end LLVM's process is one sentence: targets, and text out of a file."""
+"""Inputs that would end LLVM's process raise an error of one sentence: targets, and text from a file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_targets_that_llvm_cannot_compile_for(target: str, says: str) -> None:
 
 
 def test_usual_targets_are_known(capfd) -> None:
-    """They are not tried in a child; LLVM would say on standard error what it does not know."""
+    """These are not tried in a child, because LLVM would print to standard error."""
     for family, record in FAMILIES.items():
         for name in record.known:
             machine = llvm_build.target_machine(f"{family}-unknown-linux-gnu", name, "", 3)

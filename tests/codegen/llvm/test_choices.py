@@ -63,7 +63,7 @@ def test_terms_that_are_left_out_may_be_anything(target) -> None:  # type: ignor
 
 
 def test_lanes_may_lie_further_apart_than_32_bits() -> None:
-    """What a choice compares is a number of the user's, however large its steps are."""
+    """The compared number is the user's own, however large its steps are."""
     a = te.placeholder((8, 64), name="A")
     c = te.compute((8, 64), lambda i, j: te.select(j * 300_000_007 < i * 700_000_001 + 5, a[i, j], 0.0))
     given = np.random.default_rng(0).random((8, 64), np.float32)

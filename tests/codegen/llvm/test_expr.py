@@ -148,7 +148,7 @@ TREES: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("t", FLOATS, ids=str)
 @pytest.mark.parametrize("tree", TREES)
 def test_chains_of_min_and_max_keep_nan_and_the_first_zero(tree: str, t: DType, lanes: int) -> None:
-    """Two steps of a chain share what keeps NaN."""
+    """Two steps of a chain share the instructions that keep NaN."""
     ends = [np.nan, -np.inf, -1.0, -0.0, 0.0, np.inf]
     operands = [v.astype(t.numpy) for v in np.array([*product(ends, repeat=4)]).T]
     for op, beyond in ((Op.MIN, np.less), (Op.MAX, np.greater)):

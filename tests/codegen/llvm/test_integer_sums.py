@@ -1,4 +1,4 @@
-"""What is added to every row of a register tile is put together once."""
+"""A vector that is added to every row of a register tile is computed once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RNG = np.random.default_rng(0)
 
 
 def product(value):
-    """A product of bytes, and what a function makes of a sum and numbers for its column."""
+    """A product of bytes, and a function of a sum and of numbers for its column."""
     X = te.placeholder((56, 64), "int32", name="X")
     W = te.placeholder((64, 32), "int32", name="W", constant=True)
     B, C = (te.placeholder((32,), "int32", name=n, constant=True) for n in "BC")

@@ -53,7 +53,8 @@ def test_no_lane_is_left_out(form: str, k: int) -> None:
 
 
 def test_that_is_seen_where_llvm_recognises_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: nothing hides the sums. Once LLVM is mended this test fails, and they need no hiding."""
+    """The sums are not hidden from LLVM here. When LLVM is repaired, this test fails, and hiding is no longer
+    needed."""
     monkeypatch.setattr(expr, "_are_halves", lambda a, b: False)
     assert wrong("distances", 32) > 0
 
@@ -80,6 +81,6 @@ for kind in ("int32", "uint8"):
 
 
 def test_counts_of_few_are_compiled() -> None:
-    """LLVM may end the process where it finds out late that small numbers are summed."""
+    """LLVM may end the process if it discovers late that small numbers are summed."""
     done = subprocess.run([sys.executable, "-c", COUNTS], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

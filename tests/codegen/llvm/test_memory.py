@@ -135,7 +135,7 @@ def test_masks_per_lane(t: DType) -> None:
 @pytest.mark.parametrize("op", Cmp)
 @pytest.mark.parametrize("stride", [1, 3])
 def test_ends_far_from_the_lanes(op: Cmp, stride: int) -> None:
-    """Lanes are told apart in 32 bits, however far the end is."""
+    """Lanes are compared in 32 bits, however far the end is."""
     x, ones = values(float32), np.zeros(N, np.float32)
     steps = lambda i: Ramp(i * 8 * stride, stride, 8)  # noqa: E731
     for end in (-(2**40), -(2**31), -1, 0, 17, 23, N, 3 * N, 2**31, 2**32, 2**32 + 17, 2**40):
@@ -164,7 +164,8 @@ def test_scalar_masks(t: DType) -> None:
 
 @contextmanager
 def fenced(size: int, ends: bool) -> Iterator[np.ndarray]:
-    """So many float32 that end (or begin) at an unmapped page: an access beyond them kills the process."""
+    """An array of float32 that ends (or begins) at an unmapped page, so an access beyond it kills the
+    process."""
     page, libc = mmap.PAGESIZE, ctypes.CDLL(None)
     with mmap.mmap(-1, 2 * page) as memory:
         both = np.frombuffer(memory, np.float32)
@@ -243,7 +244,7 @@ def test_register_buffers_mix_scalars_and_vectors_and_masks() -> None:
 @pytest.mark.parametrize("t", TYPES, ids=str)
 @pytest.mark.parametrize("start", [0, 1])
 def test_a_masked_store_beyond_a_register_buffer_writes_nothing_there(t: DType, start: int) -> None:
-    """The vector is longer than what is allocated for three; the buffer next to it keeps its values."""
+    """The vector is longer than the three elements that are allocated. The next buffer keeps its values."""
     lanes = 512 // t.bytes
     x, y, z = buffer("x", lanes, dtype=t), buffer("y", 3, dtype=t), buffer("z", lanes, dtype=t)
     r, near = (buffer(n, k, dtype=t, scope=Scope.REGISTER) for n, k in (("r", 3), ("near", lanes)))

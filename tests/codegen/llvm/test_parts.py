@@ -1,4 +1,4 @@
-"""Heavy kernels: what is cut, and that every cut does each iteration once."""
+"""Heavy kernels: which loops are cut. With every cut, each iteration runs once."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class TestWhatIsCut:
         assert cut > 100
 
     def test_a_tail_whose_loops_are_longer_than_those_before_it(self) -> None:
-        """Both count with one variable; the range of the longer one holds."""
+        """Both loops use the same variable; the range of the longer loop is used."""
         short = loop(X, 4, loop(J, 4, Store(OUT, ((Y * 5 + X) * 4 + J,), const(1.0, float32))))
         for extent, cuts in ((4, 4), (5, 1)):
             tail = loop(J, extent, Store(OUT, ((Y * 5 + 4) * 4 + J,), const(1.0, float32)))
@@ -163,7 +163,7 @@ class Loaded:
         threads.launch(self.code.entry, ctypes.addressof(slots), nthreads, 1, provider)
 
     def run_part(self, out: np.ndarray, part: int, parts: int) -> None:
-        """What thread `part` of a team does that shares nothing."""
+        """The work of thread `part` of a team without shared work."""
         entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32)
         slots = (ctypes.c_void_p * 8)(*(a.ctypes.data for a in (*self.inputs, out)))
         context = (ctypes.c_void_p * 32)()

@@ -36,7 +36,7 @@ define void @f(ptr %to, ptr %from) {{
 
 
 def stored(text: str, given: np.ndarray, size: int) -> np.ndarray:
-    """What the function leaves in memory that was filled before."""
+    """The memory after the function ran; it was filled before."""
     linked = link("stores", (build(text, host()).object,), ("f",))
     out = np.full(size, FILLING, np.uint8)
     ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(linked.addresses["f"])(

@@ -1,4 +1,4 @@
-"""A path to the helpers beside these tests (importlib mode adds none); nothing is collected without onnx."""
+"""Adds this folder to the path, because importlib mode does not. Without onnx, no test is collected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Damaged and lying ONNX files, by kind: each, written into a directory, is to be refused in one sentence.
+"""Damaged and false ONNX files, by kind. Each is written into a directory and must be refused in one
+sentence.
 
     KINDS["external data in a parent"](directory) ──▶ the path of the model
 
@@ -223,7 +224,7 @@ def own(name: str, source: str = "a", result: str = "b") -> onnx.NodeProto:
 
 
 def chain(depth: int, calls: int) -> list[onnx.FunctionProto]:
-    """Each calls the one before it so many times."""
+    """Each function calls the one before it several times."""
     found = [function("f0", [helper.make_node("Relu", ["a"], ["b"])])]
     for n in range(1, depth):
         names = ["a", *(f"t{k}" for k in range(calls - 1)), "b"]
@@ -410,7 +411,7 @@ input_of(
 
 
 def doubling(times: int, kind: str = "Concat") -> onnx.ModelProto:
-    """A hundred bytes for each doubling of what there is to hold."""
+    """Each doubling of the memory that the model needs takes a hundred bytes of the file."""
     names = ["x", *(f"h{n}" for n in range(times - 1)), "y"]
     more = {"axis": 0} if kind == "Concat" else {}
     return model([node(kind, [a, a], [b], **more) for a, b in itertools.pairwise(names)], X)

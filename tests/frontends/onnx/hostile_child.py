@@ -22,7 +22,7 @@ GIGABYTES = 2.0
 
 
 def one(path: str) -> dict[str, Any]:
-    """What became of one file."""
+    """The outcome for one file."""
     began = time.perf_counter()
     with tempfile.TemporaryFile() as said:
         child = os.fork()
@@ -58,7 +58,7 @@ def main_(files: str, answers: str) -> None:
     from autotensor.api import from_onnx  # noqa: F401
     from autotensor.cli.verbs import run  # noqa: F401
 
-    # a file that asks for more is refused memory, not the machine's
+    # limits the memory of this child, so that a file cannot use up the machine's
     limit = int(3 * GIGABYTES * (1 << 30))
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     found = [{"name": f["name"], **one(f["path"])} for f in json.loads(Path(files).read_text())]

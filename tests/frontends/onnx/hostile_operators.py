@@ -1,4 +1,4 @@
-"""Operators that are told nonsense, or to make too much: one node each, among `KINDS`."""
+"""Operators with nonsensical or huge attributes; each is one node, and a kind in `KINDS`."""
 
 from __future__ import annotations
 

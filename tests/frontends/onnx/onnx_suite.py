@@ -105,7 +105,7 @@ def assert_similar(wanted: Sequence[Any], found: Sequence[Any], rtol: float, ato
 
 
 def check(case: Case) -> str:
-    """What is wrong with how a test went; "" if nothing."""
+    """The mistake in the outcome of a test; "" if there is none."""
     try:
         prepared = backend.prepare(case.model)
         for inputs, outputs in case.data:

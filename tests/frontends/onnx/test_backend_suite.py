@@ -58,7 +58,7 @@ def test_model_tests(kind: str):
 
 
 def test_shares_of_the_tiers():
-    """What is not listed passes: that is what the tests above say."""
+    """Tests that are not listed pass, as the tests above check."""
     rows = {
         row.name: row for row in counts(node_cases(), {c.name: c.name not in listed() for c in node_cases()})
     }

@@ -55,7 +55,7 @@ def by_onnxruntime(m: onnx.ModelProto, given: Mapping[str, np.ndarray]) -> list[
 
 
 def del_types(m: onnx.ModelProto) -> None:
-    """What the results are, onnxruntime finds out itself."""
+    """onnxruntime itself determines the results' shapes and types."""
     for o in m.graph.output:
         o.ClearField("type")
 

@@ -1,4 +1,4 @@
-"""Converters where the onnx package's own tests do not look: older opsets, graphs, large and odd cases."""
+"""Converters in cases that the onnx package's own tests lack: older opsets, graphs, large and odd cases."""
 
 from __future__ import annotations
 
