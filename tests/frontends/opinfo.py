@@ -28,7 +28,7 @@ from typing import Any
 EQUAL, WRONG, REFUSED, RAW, CRASHED, ALIEN = "equal", "wrong", "refused", "raw", "crashed", "not exported"
 DTYPES = ("float32", "int64")
 PER_CHILD = 40
-# Contents of memory that nobody wrote: shape and type are all that there is to compare.
+# The contents of unwritten memory: only shape and type can be compared.
 UNWRITTEN = frozenset(
     {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 )
@@ -50,7 +50,7 @@ class Row:
 
 
 def judge(function: Any, sample: Any, *, name: str = "op") -> tuple[str, str]:
-    """What becomes of one sample, and the words that go with it."""
+    """The outcome of one sample, and the message that goes with it."""
     import torch
     from torch.utils._pytree import tree_flatten
 
@@ -165,7 +165,7 @@ def _in_double(module: Any, tensors: Sequence[Any]) -> Any:
 
 
 def differs(ours: Any, theirs: Any, exact: Any, *, unwritten: bool = False) -> str:
-    """How our result differs from torch's; "" where it does not.
+    """The difference between our result and torch's; "" if there is none.
 
     Numbers with fractions may be apart by what torch.testing allows between float32 results, or be three
     times as far from the float64 result as torch's own are. Everything else is the same or wrong.
@@ -289,7 +289,7 @@ def run(
     jobs: int = 1,
     told: Callable[[Row], None] = lambda row: None,
 ) -> list[Row]:
-    """The rows of all the operators, judged in children; `told` hears of each at once."""
+    """The rows of all the operators, judged in children; `told` is called with each row at once."""
 
     def judged(batch: list[str]) -> list[Row]:
         rows: list[Row] = []

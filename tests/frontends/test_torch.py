@@ -181,7 +181,7 @@ def test_a_module_without_values_is_refused():
 
 
 def test_what_goes_wrong_at_first():
-    """Calls of somebody who begins: each error says what to write."""
+    """Mistaken calls of a beginner: each error says what to write."""
     module = nn.Linear(3, 2)
     with pytest.raises(Unsupported, match=r"Give example inputs: at\.from_torch\(module, \(x,\)\)"):
         at.from_torch(module)

@@ -25,7 +25,7 @@ def matrices(*shape, seed=0):
 @pytest.mark.parametrize("upper", [False, True])
 @pytest.mark.parametrize("left", [False, True])
 def test_triangles(n, upper, left):
-    """What is in the other triangle is not read, whatever it is."""
+    """Elements of the other triangle are not read."""
     torch.manual_seed(n)
     a = torch.randn(2, n, n) / n + torch.eye(n)
     other = torch.ones(n, n).tril(-1) if upper else torch.ones(n, n).triu(1)

@@ -302,7 +302,8 @@ def test_who_writes_is_told_what_to_do_instead():
 
 
 def test_sizes_that_torch_refuses_leave_no_traceback(caplog):
-    """Outside the range of its `Dim` an exported program need not mean anything: to ask it is no fault."""
+    """An exported program need not be defined outside the range of its `Dim`, so such a call is not counted
+    as a fault."""
 
     class Table(nn.Module):
         def forward(self, x):

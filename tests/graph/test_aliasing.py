@@ -1,4 +1,4 @@
-"""Plans followed by their values: planted faults, and the rule itself against counting elements."""
+"""Checks of plans value by value: planted faults, and the rule compared with a count of elements."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ def test_places() -> None:
 
 
 def touched(dag: ComputeDAG, stage: StageOp, name: str) -> dict[int, set[int]] | None:
-    """Which elements of an input every element of a stage reads, by counting; None: too many to count."""
+    """The elements of an input that each element of a stage reads, by counting; None if there are too
+    many."""
     from_stage: dict[str, dict[int, set[int]]] = {}
     for s in dag.stages:
         found: dict[int, set[int]] = {}
@@ -124,7 +125,8 @@ def constant(index, values) -> int | None:
 
 
 def test_the_rule_against_counting() -> None:
-    """Where it says yes, every element of the input is read for the element at its place alone."""
+    """If the rule allows it, every element of the input is read only for the result's element in the same
+    place."""
     said, counted = 0, 0
     for seed in range(60):
         dag = random_dags.random_dag(random.Random(seed), most=2)
@@ -143,7 +145,7 @@ def test_the_rule_against_counting() -> None:
 
 
 def test_the_rule_says_no() -> None:
-    """Reading one's neighbour, oneself transposed, and oneself for a sum."""
+    """Stages that read a neighbouring element, the transposed element, and a row for a sum."""
     from autotensor import te
 
     A = te.placeholder((6, 6), name="A")

@@ -1,4 +1,4 @@
-"""Broadcasts behind what is computed from them; masks of attention as they are made."""
+"""Broadcasts are moved behind the operators that read them; masks of attention stay in their small form."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_mask_of_equal_rows_has_one(array):
 
 
 def test_exporters_masks_are_read_by_keys(array):
-    """Of [batch, keys] flags, which are data, written out for all queries."""
+    """A mask of [batch, keys] flags, which are data, written out for all queries."""
     q, flags = input((2, 3, 8, 4), name="q"), input((2, 8), "bool", name="flags")
     keep = ops.broadcast_to(ops.reshape(flags, (2, 1, 1, 8)), shape=(2, 1, 8, 8))
     added = ops.where(keep, constant(np.float32(0)), constant(LOW))

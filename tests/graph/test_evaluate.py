@@ -1,4 +1,5 @@
-"""NumPy's answers are a compiled model's, also at the ends of types, and no value is kept for too long."""
+"""NumPy gives the answers of the compiled model, also at the ends of types, and keeps no value for too
+long."""
 
 from __future__ import annotations
 

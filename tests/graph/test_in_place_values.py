@@ -30,7 +30,7 @@ def stores(graph: Graph, updates: dict[str, str]) -> int:
 
 
 def check(graph: Graph, updates: dict[str, str], rng: np.random.Generator) -> None:
-    """Running the linked model leaves in the inputs what the reference gives for the outputs."""
+    """After a run of the linked model, the inputs hold the reference's outputs."""
     plan = plan_model(graph, updates=updates)
     module = Module(link_model(plan, default_traces(plan)), threads=2)
     arrays = [rng.standard_normal(x.shape).astype(x.dtype.numpy) for x in graph.inputs]
@@ -69,7 +69,7 @@ def test_an_update_joins_the_product_that_makes_the_gradient() -> None:
 
 
 def test_readers_of_the_old_value_come_first() -> None:
-    """The loss is asked for last and still sees the old w."""
+    """The loss is the last output and still reads the old w."""
     x, w = input((5, 7), name="x"), input((3, 7), name="w")
     graph = graph_of([x, w], {"new": w * 0.5, "y": ops.dense(x, w)})
     order = names(graph, {"new": "w"})
@@ -121,7 +121,7 @@ def test_an_input_that_stays_as_it_is_and_one_that_becomes_another() -> None:
 
 
 def marked_noalias(graph: Graph, updates: dict[str, str]) -> list[list[bool]]:
-    """For every kernel of the linked model, which of its pointers are said to share nothing."""
+    """For every kernel of the linked model, the pointers that are declared to share no memory."""
     plan = plan_model(graph, "llvm -threads=1", updates=updates)
     linked = link_model(plan, default_traces(plan))
     texts = [linked.texts[f"llvm:{k['symbol']}"] for k in linked.meta["kernels"]]
@@ -130,7 +130,8 @@ def marked_noalias(graph: Graph, updates: dict[str, str]) -> list[list[bool]]:
 
 
 def test_a_kernel_is_told_which_arguments_share_bytes() -> None:
-    """LLVM may not take for granted that a result over an input shares nothing with it; all else it may."""
+    """LLVM must not assume that a result in place of an input shares no memory with it. It may assume this
+    for all other pointers."""
     w, g = input((17, 33), name="w"), input((17, 33), name="g")
     graph = graph_of([w, g], {"new": w - g})
     assert marked_noalias(graph, {"new": "w"}) == [[False, True, False]]

@@ -69,7 +69,7 @@ def back(y, scale, zero, dtype):
 
 
 def compiled(y, *arrays, inputs, target="llvm -threads=1"):
-    """The result, and that no float is left between the bytes."""
+    """The result; checks that no float is left between the bytes."""
     graph = Graph(inputs, (y,), "m")
     left = [n.op_name for n in optimize(graph).applies if n.op_name in FLOATS and n.dtype.is_float]
     return at.compile_model(graph, target=target)(*arrays), left
@@ -412,7 +412,7 @@ def test_sums_that_may_not_fit_stay_in_float():
     assert line.endswith("its sums may not fit 32 bits")
 
 
-# -- what is no scale ----------------------------------------------------------------------------------------
+# -- what is not a scale---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, np.inf])
@@ -433,7 +433,7 @@ def test_a_number_that_is_no_scale_is_named(op, dtype, scale):
 
 
 def same(y, *arrays, inputs):
-    """In integers or not, the graph means what it says."""
+    """The graph has the same meaning, whether it computes in integers or not."""
     graph = Graph(inputs, (y,), "m")
     np.testing.assert_array_equal(evaluate(in_integers(graph), *arrays)[0], evaluate(graph, *arrays)[0])
 

@@ -88,7 +88,7 @@ def test_nodes_are_interned_and_inputs_are_not():
 
 
 def test_weights_go_with_the_graph_that_held_them():
-    """The tables of interned nodes must not keep the arrays of graphs that nobody has."""
+    """The tables of interned nodes must not keep the arrays of graphs that are no longer referenced."""
     x = input((3, 2))
     graph = Graph(x, ops.relu(ops.dense(x, np.full((4, 2), 8731.5, "f4")) + np.full(4, 8732.5, "f4")))
     watched = [weakref.ref(n.array) for n in graph.nodes if isinstance(n, Constant)]

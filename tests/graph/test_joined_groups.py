@@ -1,4 +1,4 @@
-"""Groups that become one: they mean what the graph means, and nothing is joined that others read."""
+"""Groups that are joined: the meaning of the graph stays, and a value with other readers is not joined."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fronts(groups):
 
 
 class Net:
-    """Draws networks of what may be joined: NCHW maps, or tokens."""
+    """Draws networks of operators that may be joined: on NCHW maps, or on tokens."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)

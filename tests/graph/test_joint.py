@@ -1,4 +1,5 @@
-"""Queries, keys and values that are views of one product, however that came, are read where they are."""
+"""Queries, keys and values that are views of one product are read in place, in whatever way the views were
+made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Groups: what is fused, what is equal work, and that the tensor expressions mean what the graph means."""
+"""Groups: which operators are fused, which groups are equal; their tensor expressions have the graph's
+meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What exporters write out becomes the operator, and nothing else does: attention, GELU, norms."""
+"""Operators that exporters write as several others are recognised, and nothing else is: attention, GELU,
+norms."""
 
 from __future__ import annotations
 
@@ -90,7 +91,7 @@ def test_a_constant_that_hides_the_future_is_causal(low):
 
 @pytest.mark.parametrize("low", [-math.inf, LOWEST, -1e9, -1e4, -1.0])
 def test_what_hides_is_kept(low):
-    """Also where a query may look nowhere: the mean of all values, or NaN."""
+    """Also for a query without any key: the mean of all values, or NaN."""
     q, k, v = qkv()
     allowed = input((B, 1, N, M), "bool", name="allowed")
     scores = ops.where(allowed, ops.batch_matmul(q, turned(k)), f32(low))
@@ -135,7 +136,7 @@ def by_scores(scores):
 @pytest.mark.parametrize("guard", [by_nan, by_scores])
 @pytest.mark.parametrize("is_bool", [True, False])
 def test_weights_of_nobody_are_zero_as_torch_exports_them(is_bool, guard):
-    """A query that may look nowhere gets 0."""
+    """A query without any key gets 0."""
     q, k, v = qkv()
     mask = input((B, 1, N, M), "bool" if is_bool else "float32", name="mask")
     low = ops.where(mask, f32(0), f32(-math.inf)) if is_bool else mask
@@ -186,7 +187,7 @@ def test_what_is_something_else_stays():
     scores = ops.batch_matmul(q, turned(k))
     weights = ops.softmax(scores)
     refused(q, k, v, ops.batch_matmul(ops.softmax(scores, axis=2), v))  # over the queries
-    refused(q, k, v, (ops.batch_matmul(weights, v), weights))  # the weights are wanted
+    refused(q, k, v, (ops.batch_matmul(weights, v), weights))  # the weights are an output
     refused(q, k, v, (ops.batch_matmul(weights, v), scores * f32(2)))  # the scores are
     refused(q, k, v, ops.batch_matmul(ops.softmax(scores * f32(np.arange(1, M + 1))), v))  # many factors
     refused(q, k, v, ops.batch_matmul(ops.softmax(scores * f32(1e-20)), v))
@@ -304,7 +305,7 @@ def test_other_functions_are_no_gelu():
         x * f32(0.5) * (ops.tanh(f32(0.7978845608) * (x + f32(0.044715) * z * x * x)) + f32(1.0)),
     ):
         same(Graph((x, z), y), {"gelu": 0})
-    same(Graph(x, (x * f32(0.5) * (e + f32(1.0)), e)), {"gelu": 0})  # erf is wanted too
+    same(Graph(x, (x * f32(0.5) * (e + f32(1.0)), e)), {"gelu": 0})  # erf is an output, too
 
 
 # -- norms ---------------------------------------------------------------------------------------------------
@@ -356,11 +357,11 @@ def test_norms_of_something_else_stay(array):
     same(Graph((x, z), z / root(d * d)), none)
     same(Graph((x, z), x / root(x * z)), none)
     same(Graph(x, d / root(d * d, axis=1)), none)  # an axis that is not the last
-    same(Graph(x, (d / root(d * d), root(d * d))), none)  # the root is wanted too
+    same(Graph(x, (d / root(d * d), root(d * d))), none)  # the root is an output, too
     same(Graph(x, (x - ops.mean(x, axis=1, keepdims=True)) / root(d * d)), none)
     half = same(Graph(x, (d / root(d * d), d)), {"layer_norm": 0, "rms_norm": 1})
     assert half.count("subtract") == 1
-    shifted = d / root(d * d) + array(1, 5, 6)  # one for each row is no bias of the norm
+    shifted = d / root(d * d) + array(1, 5, 6)  # a number for each row is not a bias of the norm
     same(Graph(x, shifted), {"layer_norm": 1, "add": 1})
 
 

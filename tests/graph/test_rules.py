@@ -1,4 +1,4 @@
-"""Rules keep what a graph means, and do what they say."""
+"""Rules keep the meaning of a graph, and have their effect."""
 
 from __future__ import annotations
 
@@ -311,7 +311,7 @@ def test_equal_applications_are_one_node():
 
 
 def test_inputs_that_nothing_reads_stay():
-    """They are what a caller passes."""
+    """Inputs stay as they are, because a caller passes them."""
     x, y = input((2,)), input((2,))
     assert optimize(Graph((x, y), ops.relu(x))).inputs == (x, y)
 

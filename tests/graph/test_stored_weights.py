@@ -1,4 +1,5 @@
-"""Weights of models: once in the file, prepared by who loads it, and shared with who loads it next."""
+"""Weights of models: they are in the file once, the first process that loads it prepares them, and later ones
+share them."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ X = np.random.default_rng(1).standard_normal((1, 16, 14, 14)).astype(np.float32)
 
 
 def net() -> at.Graph:
-    """Convolutions of which two are equal, weights and all; and a product that reads its weights as given."""
+    """Convolutions, two of them with equal weights, and a product that reads its weights in their own
+    layout."""
     rng = np.random.default_rng(0)
     x = at.input((1, 16, 14, 14), name="x")
     w = rng.standard_normal((16, 16, 3, 3)).astype(np.float32)
@@ -39,7 +41,7 @@ def model() -> Module:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of prepared weights."""
+    """The folder of prepared weights."""
     monkeypatch.setenv("AUTOTENSOR_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache" / "prepared"
 

@@ -18,7 +18,7 @@ def array():
 
 
 def check(x: GraphNode, y: GraphNode, op: str, left: int) -> Graph:
-    """Merging leaves `left` operators of the kind, and the values as they were."""
+    """Merging leaves `left` operators of the kind, and does not change values."""
     before = Graph(x, y)
     after = merge_sums(before)
     assert after.count(op) == left

@@ -1,4 +1,4 @@
-"""Helpers of these tests are modules beside them."""
+"""The helpers of these tests are modules in this folder."""
 
 from __future__ import annotations
 

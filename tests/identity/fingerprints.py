@@ -1,4 +1,5 @@
-"""What the compiler makes of every task of every built-in model, as short hashes: the stick of a refactoring.
+"""The compiler's output for every task of every built-in model, as short hashes: a refactoring must not
+change it.
 
     target    task × (trace, sketches, lowered IR, source text, features)
     znver4    resnet18/4 6f7a1c… │ 0d31… │ 99e2… │ 4c07… │ b18a… │ -
@@ -43,7 +44,7 @@ GOLDEN = Path(__file__).parent / "golden"
 COLUMNS = ("trace", "sketches", "ir", "source", "features")
 NOT_TAKEN = "-"  # features of the other seven tasks in eight
 REFUSED = "refused"
-FEATURES_OF = 8  # one task in so many
+FEATURES_OF = 8  # features are hashed for one task in eight
 POPULATION = 32  # candidates whose features are hashed
 DIGITS = 6  # of a feature behind the point
 HASH, KEY = 16, 12  # hex digits of a hash and of a workload's key
@@ -141,7 +142,7 @@ def compiled(trace: Trace, workload: Workload, target: Target) -> tuple[str, str
 
 
 def described(sketch: Sketch) -> str:
-    """All that a sketch is, as text."""
+    """A whole sketch as text."""
     holes = [[h.name, h.options, h.default] for h in sketch.holes]
     return json.dumps([[to_json(s) for s in sketch.steps], holes, sketch.made_by])
 
@@ -163,7 +164,7 @@ def short(*texts: str) -> str:
 
 
 def differences(known: Table, now: Table, whole: bool = True) -> list[str]:
-    """What differs, a line for each hash. whole: what is known and not here is missing."""
+    """The differences, a line for each hash. whole: a known task that is not here counts as missing."""
     lines = [f"{known[k][0]} ({k}) is no task any more" for k in known if whole and k not in now]
     for key, (name, *hashes) in now.items():
         if key not in known:

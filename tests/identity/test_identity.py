@@ -1,4 +1,5 @@
-"""The compiler makes of the built-in models' tasks what it made before, byte for byte (see fingerprints.py).
+"""The compiler's output for the built-in models' tasks is the same as before, byte for byte (see
+fingerprints.py).
 
 pytest tests/identity                          a sample: a few tasks on each target
 pytest tests/identity -m slow                  all tasks of all models on all targets: seven minutes of CPU
@@ -52,7 +53,7 @@ def test_every_target_has_the_same_tasks_as_others_of_its_kind() -> None:
 
 @pytest.fixture
 def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Sketches are made anew, before and after; features of every task."""
+    """Sketches are made again, and the features of every task are hashed."""
     monkeypatch.setattr(fingerprints, "FEATURES_OF", 1)
     yield
     _forget()

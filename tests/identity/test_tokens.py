@@ -1,4 +1,4 @@
-"""What counts as a token."""
+"""The tokens that are counted."""
 
 from __future__ import annotations
 

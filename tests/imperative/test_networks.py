@@ -1,4 +1,5 @@
-"""A convolutional network and attention: equal bits in the styles, gradients as by finite differences."""
+"""A convolutional network and attention: all styles give equal bits, and gradients agree with finite
+differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same program in all styles gives the same bits, whatever is looked at on the way."""
+"""The same program in all styles gives the same bits, whichever intermediate values are read."""
 
 from __future__ import annotations
 

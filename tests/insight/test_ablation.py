@@ -1,4 +1,4 @@
-"""Ablation: what stands in for each step, and how the times are compared."""
+"""Ablation: the replacement of each step, and the comparison of the times."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_equal_variants_are_measured_once() -> None:
 
 
 class Known(AtOnce):
-    """A measurer that was told what happens to each trace."""
+    """A measurer with a planned result for each trace."""
 
     def __init__(self, answers: dict[str, MeasureResult]) -> None:
         self.answers = answers

@@ -1,4 +1,4 @@
-"""Pictures: what is on them, and that texts do not lie on each other."""
+"""Pictures: their contents, and texts that do not overlap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a tuning run looks away from a terminal, and that `at.tune` shows it unless told not to."""
+"""The progress of a tuning run without a terminal. `at.tune` shows it unless `progress=False`."""
 
 from __future__ import annotations
 

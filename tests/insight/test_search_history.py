@@ -1,4 +1,4 @@
-"""The history of a search: curves, and how well times were predicted."""
+"""The history of a search: curves, and the quality of predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loops after each step: what changed, what is shown of it."""
+"""The loops after each step, and the changed lines that are shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A path to the helpers of the front ends (importlib mode adds none)."""
+"""Adds the helpers of the front ends to the path, because importlib mode does not."""
 
 import sys
 from pathlib import Path

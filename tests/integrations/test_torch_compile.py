@@ -34,7 +34,7 @@ def _fresh():
 
 @pytest.fixture
 def parts(monkeypatch):
-    """What was compiled and what was refused: a list of module or reason."""
+    """The compiled parts and the refused parts: a list of modules and reasons."""
     seen = []
     compile_part, tell = torch_compile.compile_part, torch_compile._tell
 
@@ -273,7 +273,7 @@ def test_results_lie_in_memory_as_torch_lays_them(parts):
 def test_lazy_and_strided_arguments_are_read_as_they_mean(parts):
     f = torch.compile(lambda a: a * 2, backend=autotensor, options=LOG)
     with torch.no_grad():
-        lazy = torch.randn(3, dtype=torch.complex64).conj().imag  # torch negates it when somebody looks
+        lazy = torch.randn(3, dtype=torch.complex64).conj().imag  # torch negates it only when it is read
         assert lazy.is_neg()
         check(f(lazy), lazy * 2)
         turned = torch.randn(4, 6).t()
@@ -410,7 +410,7 @@ def test_options():
     ],
 )
 def test_options_that_no_part_could_be_compiled_under(given, said):
-    """They are refused: a model that runs in eager mode from end to end is not what was asked for."""
+    """They are refused, because a model that runs in eager mode as a whole would not be compiled at all."""
     f = torch.compile(Lambda(lambda x: x * 2), backend=autotensor, options=given)
     with pytest.raises(Exception, match=said) as raised, torch.no_grad():
         f(torch.randn(3))

@@ -31,7 +31,7 @@ def _fresh():
 
 @pytest.fixture
 def parts(monkeypatch):
-    """What was compiled."""
+    """The compiled parts."""
     seen: list[CompiledPart] = []
     compile_part = torch_compile.compile_part
     monkeypatch.setattr(torch_compile, "compile_part", lambda *a: seen.append(compile_part(*a)) or seen[-1])

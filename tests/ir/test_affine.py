@@ -45,7 +45,7 @@ def test_a_sum_and_back(e, text):
         (f // 4 % 3 * 4 + f % 4, "f % 12"),
         (f - f // 8 * 8, "f % 8"),
         (f // 8 % 1 + i, "f // 8 % 1 + i"),
-        (f // 8 * 9 + f % 8, "f // 8 * 9 + f % 8"),  # a padded row is no recombination
+        (f // 8 * 9 + f % 8, "f // 8 * 9 + f % 8"),  # a padded row is not a recombination
     ],
 )
 def test_quotient_and_remainder_join(e, text):

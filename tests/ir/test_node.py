@@ -1,4 +1,4 @@
-"""Interning: one object for equal fields, in any thread, for as long as somebody holds it."""
+"""Interning: one object for equal fields, in any thread, as long as a reference to it exists."""
 
 from __future__ import annotations
 

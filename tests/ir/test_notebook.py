@@ -1,4 +1,4 @@
-"""What a notebook shows of schedules, traces, graphs and programs: what they print."""
+"""A notebook shows the printed text of schedules, traces, graphs and programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autotensor.search.report import TuneReport
 
 
 def shown(x: object) -> str:
-    """The text of what a notebook is given."""
+    """The text in the HTML that a notebook gets."""
     found: str = x._repr_html_()  # type: ignore[attr-defined]
     assert found.startswith("<pre ")
     return html.unescape(re.sub(r"<[^>]+>", "", found))

@@ -1,4 +1,4 @@
-"""Reducers beside one another, and each of them alone."""
+"""Reducers joined into one, and each of them alone."""
 
 from __future__ import annotations
 

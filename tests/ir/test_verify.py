@@ -1,4 +1,4 @@
-"""What verify refuses, with its messages; which accesses can be proved to be in range."""
+"""Refusals of verify, with their messages; accesses that can be proved to be in range."""
 
 import pytest
 

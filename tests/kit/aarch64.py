@@ -36,7 +36,7 @@ def program(artifact: Artifact, folder: Path) -> Path:
 
 
 def run(artifact: Artifact, folder: Path, inputs: Sequence[Array], cpu: str, threads: int = 2) -> list[Array]:
-    """The outputs of an artifact without constants, or with values for what its entry reads."""
+    """The outputs of an artifact without constants, or with values for the arrays that its entry reads."""
     files = [folder / f"in{n}" for n in range(len(inputs))]
     for file, array in zip(files, inputs, strict=True):
         array.tofile(file)
@@ -51,8 +51,8 @@ def run(artifact: Artifact, folder: Path, inputs: Sequence[Array], cpu: str, thr
 
 
 def prepared(artifact: Artifact, folder: Path, cpu: str) -> Artifact:
-    """The artifact with values for what its entry reads: `prepare` runs as a library of its own, whose inputs
-    are the constants and whose outputs are what it prepares."""
+    """The artifact with values for the arrays that its entry reads. `prepare` runs as a library of its own:
+    its inputs are the constants, and its outputs are the prepared arrays."""
     if artifact.prepare is None:
         return artifact
     roles = {"constant": "input", "prepared": "output", "input": "workspace", "output": "workspace"}

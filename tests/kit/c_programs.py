@@ -1,4 +1,5 @@
-"""C programs of a test: built with a C library of ours by the compiler that is here, run, and read."""
+"""C programs of a test: the installed compiler builds them with one of our C libraries; they run, and their
+output is read."""
 
 from __future__ import annotations
 
@@ -80,9 +81,8 @@ def edited_object(
     launcher: Edit = as_it_is,
     interface: Edit = as_it_is,
 ) -> bytes:
-    """The object of a library, of texts that were changed: each by what has its name, all by `watched`.
-
-    artifact: of one computation, without constants."""
+    """The object of a library after changes of its texts: each text by the edit with its name, all texts by
+    `watched`. artifact: one computation, without constants."""
     machine = host_machine()
     anywhere = replace(artifact.target, arch="", features="")
     texts = (

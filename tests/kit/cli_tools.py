@@ -41,7 +41,7 @@ for _threads in range(2, 1 + max(8, default_threads())):
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command answered."""
+    """The answer of a command."""
 
     code: int
     out: str
@@ -72,7 +72,7 @@ def finish(process: subprocess.Popen[str], timeout_s: float = 120.0) -> Ran:
 
 
 def calibrated_log(path: Path) -> Path:
-    """An empty log that knows this machine's rates."""
+    """An empty log with this machine's rates."""
     with connect(path) as store:
         know(store, host_machine().fingerprint)
     return path
@@ -105,7 +105,7 @@ def add_trials(
     target: Target | None = None,
     verified: bool = True,
 ) -> list[TrialRecord]:
-    """Trials of so many seconds with different traces; nothing is measured."""
+    """Trials with these seconds and different traces; nothing is measured."""
     chosen = target or parse()
     machine = fingerprint or host_machine().fingerprint
     know(store, machine, cpu)

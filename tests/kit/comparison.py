@@ -143,7 +143,7 @@ def _without_selects(n: Node) -> Node | None:
 
 
 def expected(dag: ComputeDAG, inputs: Arrays) -> Arrays:
-    """What the empty trace gives through the interpreter, checked against the reference."""
+    """The results of the empty trace in the interpreter, checked against the reference."""
     with blaming("interpreter on the empty trace", dag, Trace()):
         found = interpreted(dag, build_program(Trace().replay(dag)), inputs, 1, strict=True)
         agree(dag, inputs, evaluate(dag, inputs), found)
@@ -191,7 +191,7 @@ def _guarded(b: Any) -> tuple[Array, Array]:
 
 
 def fresh(b: Any) -> Array:
-    """What an output holds before it is written."""
+    """The contents of an output before it is written."""
     t = b.dtype.numpy
     return np.full(
         b.shape, np.nan if b.dtype.is_float else True if b.dtype.is_bool else np.iinfo(t).min + 77, t

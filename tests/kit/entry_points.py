@@ -1,4 +1,4 @@
-"""Entry points of packages that nobody has to install: metadata in a folder from which Python imports."""
+"""Entry points of packages that need not be installed: metadata in a folder from which Python imports."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def arg_max() -> Schedule:
 
 @CASES.case
 def chain_of_boxes() -> Schedule:
-    """Three stages inside one another, where boxes stick out of what is needed."""
+    """Three stages inside one another, with boxes that are larger than needed."""
     a = te.placeholder((24,), name="A")
     b = te.compute((20,), lambda i: a[i + 2] + 1, name="B")
     c = te.compute((18,), lambda i: b[i] + b[i + 2], name="C")

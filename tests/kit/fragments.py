@@ -1,4 +1,4 @@
-"""An address space in pieces, as large libraries and arrays leave it: for children of tests.
+"""Divides the address space of a test's child into pieces, as large libraries and arrays do.
 
 python -m fragments 8 torch,jax CODE [ARGUMENT…]      runs the code beside these modules; holes of 8 KiB
 """
@@ -24,10 +24,9 @@ _NO_RESERVE, _NO_REPLACE = 0x4000, 0x100000  # of Linux
 
 
 def fragment(hole_bytes: int) -> int:
-    """Reserve 3 GB below all that is mapped and open holes in it; the number of holes.
-
-    What is mapped next and fits a hole lies in one, what does not lies 3 GB away: the gaps that are left
-    between libraries are filled.
+    """Reserves 3 GB below everything that is mapped, and opens holes in it. Returns the number of holes. A
+    later mapping lies in a hole if it fits, otherwise 3 GB away, because the gaps between libraries are
+    filled.
     """
     base = _reserve(None, RESERVED)
     for start, end in _gaps(base):
@@ -47,7 +46,7 @@ def _reserve(at: int | None, size: int) -> int:
 
 
 def _gaps(above: int) -> list[tuple[int, int]]:
-    """What is free between `above` and the last map before the stack."""
+    """The free ranges between `above` and the last map before the stack."""
     with open("/proc/self/maps", encoding="utf-8") as maps:
         lines = [line.split() for line in maps]
     ends = [tuple(int(x, 16) for x in line[0].split("-")) for line in lines if "[stack]" not in line]

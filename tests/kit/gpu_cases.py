@@ -21,7 +21,7 @@ def product(m: int, n: int, k: int, dtype: str = "float32") -> Tensor:
 
 
 def wide_product(m: int, n: int, k: int, dtype: str, wide: str) -> Tensor:
-    """Of narrow numbers, which are widened before they are multiplied."""
+    """A product of narrow numbers, which are widened before they are multiplied."""
     a, b = te.placeholder((m, k), name="A", dtype=dtype), te.placeholder((k, n), name="B", dtype=dtype)
     r = te.reduce_axis(k, name="k")
     return te.compute(
@@ -148,7 +148,7 @@ def aligned_rows() -> Schedule:
 
 @CASES.case
 def swizzled_rows() -> Schedule:
-    """Both tiles are swizzled: in chunks of what one access moves, and of less."""
+    """Both tiles are swizzled: one in chunks as large as one access, the other in smaller chunks."""
     s = tiled(product(16, 16, 16), depth=8)
     for tensor, chunk in (("A", 2), ("B", 1)):
         s[fetch(s, tensor, "C.local", "k.0", (4, 4), 2)].swizzle(chunk)
@@ -198,7 +198,7 @@ def double_buffered() -> Schedule:
 
 @CASES.case
 def copied_ahead_through_a_copy() -> Schedule:
-    """A box that is copied ahead has itself a box of what it reads, filled and emptied twice in each turn."""
+    """A box that is copied ahead reads from another box, which is filled and emptied twice in each turn."""
     a = te.placeholder((33,), name="A")
     c = te.compute((33,), lambda i: a[i] + te.if_then_else(i + 1 < 33, a[i + 1], 0.0), name="C")
     s = create_schedule(c)
@@ -234,7 +234,7 @@ def copied_ahead_of_parts_ahead() -> Schedule:
 
 
 def chain_of_copies(each: int) -> Schedule:
-    """Copies of copies of A, and copies of W beside them; a turn reads `each` elements of W."""
+    """Copies of copies of A, and copies of W; a turn reads `each` elements of W."""
     a, w, k = te.placeholder((26,), name="A"), te.placeholder((12,), name="W"), te.reduce_axis(12, name="k")
     c = te.compute((14,), lambda i: te.sum(a[i + k] * w[k], axis=k), name="C")
     s = create_schedule(c)

@@ -51,7 +51,7 @@ def add_run(
     store: TrialStore, tasks: Sequence[Task], trials: int, model: str, seed: int = 0,
     began: datetime = BEGAN, slower: float = 1.0,
 ) -> Run:  # fmt: skip
-    """A run with so many trials in all; slower: times of all its winners, as a factor."""
+    """A run with this total number of trials. slower: a factor on the times of all its winners."""
     rng = random.Random(seed)
     machine = host_machine().fingerprint
     know(store, machine)

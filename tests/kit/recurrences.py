@@ -173,7 +173,7 @@ def drawn_step(rng: random.Random) -> tuple[int, Step]:
 
 
 def drawn_sum(rng: random.Random, coefficients: list[float]) -> Step:
-    """Of coefficient × state and others, in an order and with brackets that are drawn."""
+    """A sum of coefficient × state and other terms, in a random order and with random brackets."""
     other, apart = drawn_term(rng), rng.random()
     order = rng.sample(range(len(coefficients)), len(coefficients))
 

@@ -1,4 +1,4 @@
-"""LLVM IR with the calls that a sanitizer's runtime wants before each access of memory.
+"""LLVM IR with the calls that a sanitizer's runtime needs before each access of memory.
 
     %x = load i64, ptr %p      ──▶  call void @__tsan_read8(ptr %p)            (or __asan_load8)
                                     %x = load i64, ptr %p
@@ -38,12 +38,12 @@ def size_of(kind: str) -> int:
 
 
 def for_threads(text: str) -> str:
-    """As TSan wants it."""
+    """In TSan's form."""
     return _instrumented(text, _Threads())
 
 
 def for_addresses(text: str) -> str:
-    """As ASan wants it."""
+    """In ASan's form."""
     return _instrumented(text, _Addresses())
 
 

@@ -1,4 +1,4 @@
-"""A small model, and a log that was told how fast its schedules are; nothing is measured."""
+"""A small model, and a log with made-up times of its schedules; nothing is measured."""
 
 from __future__ import annotations
 

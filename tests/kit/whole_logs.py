@@ -46,8 +46,8 @@ def written_log(store: TrialStore, path: Path) -> int:
 
 
 def write(store: TrialStore, seed: int, sessions: int = 4, trials: int = 8) -> None:
-    """A log with everything in it. What two logs both hold of a session is the same, but not all of it is in
-    both; each numbers its rows in its own order."""
+    """A log with rows of every kind. Two such logs agree in the rows of a session that both have, but each
+    may lack some. Each numbers its rows in its own order."""
     rng = random.Random(seed)
     for n in shuffled(rng, WORKLOADS):
         store.ensure_workload(f"w{n}", f"product {n}", f'{{"n": {n}}}', 1e6)
@@ -71,7 +71,7 @@ def shuffled(rng: random.Random, count: int) -> list[int]:
 
 
 def write_session(store: TrialStore, rng: random.Random, number: int, seed: int, trials: int) -> None:
-    """A search and its race, as far as this log knows them."""
+    """A search and its race, as far as this log has them."""
     fixed = random.Random(number)
     place, versions = fixed.randrange(MACHINES), fixed.randrange(ENVIRONMENTS)
     task = (f"w{fixed.randrange(WORKLOADS)}", f"t{fixed.randrange(TARGETS)}")
@@ -108,7 +108,7 @@ def write_session(store: TrialStore, rng: random.Random, number: int, seed: int,
 
 
 def trial(session: Session, task: tuple[str, str], hash: str, host: str, code: str) -> TrialRecord:
-    """The same for the same hash, whoever writes it: a trial is measured once."""
+    """The same for the same hash in every log, because a trial is measured once."""
     rng = random.Random(hash)
     works, tile = rng.random() < 0.7, rng.randint(1, 64)
     parents = (Parent("p", "mutated"), Parent("q", "refitted", f"w{rng.randrange(WORKLOADS)}"))

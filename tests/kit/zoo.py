@@ -1,4 +1,5 @@
-"""Workloads that the tests of the search share: awkward sizes of what rules know, and what they do not."""
+"""Workloads that the tests of the search share: operators with rules in awkward sizes, and operators without
+rules."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def transpose(*shape: int) -> Workload:
 
 
 def log_cosh_pool(size: int, channels: int) -> Workload:
-    """Nobody's operator: the log of the mean of cosh over 2x2 windows of a depthwise convolution."""
+    """An operator of no library: the log of the mean of cosh over 2x2 windows of a depthwise convolution."""
     x = te.placeholder((size, size, channels), name="x")
     w = te.placeholder((3, 3, channels), name="w", constant=True)
     kh, kw = te.reduce_axis((0, 3), name="kh"), te.reduce_axis((0, 3), name="kw")

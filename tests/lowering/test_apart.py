@@ -83,7 +83,8 @@ def test_lanes_outside_and_of_a_reduction_are_left_alone(lanes):
 
 
 def test_the_sum_is_rounded_as_it_is_written():
-    """2**24 + 1 is no float32: ones are lost one by one beside it, but not 256 at a time."""
+    """2**24 + 1 is not a float32. Next to 2**24, ones are lost if they are added one by one, but not if 256
+    are added at once."""
     dag = product(1, 8, 513)
     a, b = np.ones((1, 513), np.float32), np.ones((513, 8), np.float32)
     a[0, 0] = 2.0**24

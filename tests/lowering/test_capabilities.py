@@ -1,4 +1,4 @@
-"""What a schedule asks of its target is done, or refused in one sentence: the table of both."""
+"""The table of requests that each target does, or refuses in one sentence."""
 
 from __future__ import annotations
 
@@ -132,13 +132,13 @@ ASKED: dict[str, tuple[Callable[[bool], Schedule], dict[str, str]]] = {  # who r
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plug-in that says nothing of what it does."""
+    """A plug-in that does not say which marks it implements."""
     brought = TargetPlugin("bare", lambda options: Target("bare"), backend.compile, backend.compile)
     monkeypatch.setattr(plugins, "_REGISTERED", {**plugins._REGISTERED, "bare": brought})
 
 
 def made(s: Schedule, target: Target) -> str:
-    """What the backend is given, and what it writes of it."""
+    """The program that the backend gets, and the text that it writes."""
     program = lower(s.state, target)
     if target.kind in ("interp", *PLUGINS.own, "bare"):
         return to_text(program)

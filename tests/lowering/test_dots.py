@@ -1,4 +1,4 @@
-"""Dot instructions: what they compute, which loops are theirs, and what is refused."""
+"""Dot instructions: their results, the loops that they replace, and refusals."""
 
 from __future__ import annotations
 

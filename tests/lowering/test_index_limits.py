@@ -1,4 +1,4 @@
-"""What comparisons of sums say of one variable."""
+"""Limits of one variable that follow from comparisons of sums."""
 
 from __future__ import annotations
 

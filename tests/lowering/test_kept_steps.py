@@ -1,4 +1,4 @@
-"""Workspaces of scans keep the steps that somebody still reads; answers are those of all steps."""
+"""Workspaces of scans keep only the steps that are still read. The answers are the same as with all steps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def neighbours(x: Any, s: Any, t: Any, j: Any) -> Any:
 
 
 def last(update: Any, given: int = 1, steps: int = 1) -> ComputeDAG:
-    """The sum of so many last states."""
+    """The sum of this number of last states."""
     x, y = scan(update, given)
     body = lambda j: sum(y[T - n, j] for n in range(2, steps + 1)) + y[T - 1, j]  # noqa: E731
     return ComputeDAG.of([x, te.compute((N,), body, name="last")])

@@ -66,7 +66,7 @@ def test_the_answer_is_kept_on_disk(tmp_path, monkeypatch):
 
 
 def test_what_lowering_does_is_written_where_it_is_wanted(tmp_path):
-    """AUTOTENSOR_DUMP asks for every pass, so that the kernel is lowered again."""
+    """AUTOTENSOR_DUMP needs every pass, so the kernel is lowered again."""
     asked, trace = workload(300), Trace()
     assert not obstacle(trace, asked, TARGET)
     with switches.override(dump=tmp_path / "passes"):
@@ -134,8 +134,8 @@ def cut_product(most: int, terms: int) -> str:
 
 
 def test_blocks_of_tiles_leave_out_rows_as_tiles_alone_do() -> None:
-    """Of a tile of 13 rows, about as many as are left are computed, also where blocks of tiles are cut: for
-    each number of rows the code is there once, and the loop over a block's tiles ends with the extent."""
+    """The last tile of 13 rows computes only about the rows that are left, also if blocks of tiles are cut.
+    The code for each number of rows exists once, and the loop over a block's tiles ends at the extent."""
     cut = cut_product(512, 768)
     assert "in unrolled(13)" in cut
     assert [cut.count(f"* 13 + {left} < n0:") for left in (11, 9, 7, 6, 5, 4, 3, 2, 1)] == [1] * 9

@@ -64,7 +64,7 @@ def means() -> ComputeDAG:
 
 
 def sparse(wide: bool, kept: bool = True) -> Callable[[], ComputeDAG]:
-    """kept: whether the program itself keeps places inside of what it reads."""
+    """kept: whether the program itself keeps places inside of the array that it reads."""
 
     def make() -> ComputeDAG:
         p = te.placeholder((ROWS + 1,), "int32", name="p")

@@ -62,7 +62,7 @@ def test_an_index_that_is_not_an_axis_says_nothing():
 
 
 def test_whole_numbers_are_all_computed():
-    """A reader may divide by what memory happened to hold."""
+    """A reader might divide by the old contents of memory."""
     assert conditions(softmax_like(below, dtype="int32")) == []
 
 

@@ -1,4 +1,4 @@
-"""What sticks out of blocks: lanes are computed without blends, whole tiles are not computed at all."""
+"""Parts of blocks beyond an extent: lanes are computed without blends, and whole tiles are not computed."""
 
 from __future__ import annotations
 

@@ -145,7 +145,8 @@ def test_terms_that_no_lane_of_a_tile_adds_are_left_out():
 
 
 def test_the_loop_ends_where_no_lane_adds_a_term():
-    """Of 64 terms a tile of 16 places takes those up to its last place; where all lanes add, none chooses."""
+    """A tile of 16 places takes the terms up to its last place, out of 64. If all lanes add a term, there is
+    no select."""
     s, _ = loops(causal(), in_tiles, skip)
     text = str(lower(s.state, parse("llvm -mcpu=x86-64-v3 -threads=1")).run[0])
     assert "range(64)" not in text

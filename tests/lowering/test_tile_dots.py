@@ -108,7 +108,7 @@ def test_tiles_are_given_to_those_processors_alone_that_have_them() -> None:
 
 
 def test_dots_of_a_stated_processor_are_needed_too() -> None:
-    """Of a processor that is known by name only the object still says which instruction is in it."""
+    """If a processor is known only by its name, the object still says which instruction it contains."""
     from dot_products import product as by_vectors
 
     dot = known_dots().get("x86.vpdpbusd.512")

@@ -25,7 +25,7 @@ def weights(n: int, k: int, bits: int, size: int, seed: int = 0) -> tuple[np.nda
 
 
 def packed(zero: np.ndarray, bits: int) -> np.ndarray:
-    """Zero points as the operator wants them: two in a byte, rows apart."""
+    """Zero points in the operator's form: two in a byte, and each row in bytes of its own."""
     if bits == 8:
         return zero.astype(np.uint8)
     even = np.pad(zero, ((0, 0), (0, zero.shape[1] % 2)))
@@ -87,7 +87,7 @@ def test_as_onnxruntime(bits, shape, n, size, zeros, bias):
     wanted = wanted + (0 if shift is None else shift)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=2e-6 * np.abs(wanted).max())
     if (bits, zeros) == (8, "floats"):
-        return  # onnxruntime knows floats as zero points of 4 bits only
+        return  # onnxruntime accepts floats as zero points only for 4 bits
     np.testing.assert_allclose(found, by_onnxruntime(m, x), rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
 
 

@@ -1,4 +1,5 @@
-"""Numerics bf16 and fp16: which weights and values are rounded, what that costs, and that nothing else is."""
+"""Numerics bf16 and fp16: which weights and values are rounded, and with which error. Nothing else is
+rounded."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ from autotensor.runtime.open_artifact import open_artifact
 from schedules.generate import default_trace
 
 BF16 = "llvm -mcpu=znver4 -threads=2 -numerics=bf16"
-HALF = 2.0**-9  # of a number of bfloat16: how far it may be from what was rounded
+HALF = 2.0**-9  # greatest relative error of a number that was rounded to bfloat16
 HAS_BF16 = "x86.vdpbf16ps.512" in {d.name for d in available(host())}
 needs_bf16 = pytest.mark.skipif(not HAS_BF16, reason="the processor has no AVX512-BF16")
 
@@ -180,7 +181,7 @@ def test_the_default_schedule_is_the_instruction() -> None:
 
 @pytest.mark.parametrize("graph", [residual(), perceptron(33, 48, 80, 17)], ids=["residual", "perceptron"])
 def test_kernels_compute_what_the_graph_says(graph: Graph) -> None:
-    """Against NumPy on the rounded operands, within what sums of float32 may differ by."""
+    """Equal to NumPy on the rounded operands, within the allowed difference of float32 sums."""
     x = drawn(*graph.inputs[0].shape, seed=5)
     (want,) = evaluate(at.plan_model(graph, numerics("bf16")).graph, x)
     got = at.compile_model(graph, target=numerics("bf16"))(x)
@@ -254,7 +255,8 @@ def several(results: Any) -> tuple[Any, ...]:
 
 
 def wrong_pairing(program: Program) -> Program | None:
-    """The two numbers of a word change places before the dot instruction; of tiles the first comes again."""
+    """The two numbers of a word change places before the dot instruction. For tiles, the first tile is used
+    again."""
     hits = []
 
     def change(node: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Layers that numerics of 16 bits leave in float32: which a name means, and that they are as in float32."""
+"""Layers that numerics of 16 bits leave in float32: the layers that a name means, and their float32
+results."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def drawn(*shape: int) -> Any:
 
 
 def network() -> Graph:
-    """A stem, two blocks whose second one is known by its bias, a head without a bias."""
+    """A stem, two blocks, and a head without a bias. The second block is named by its bias."""
     x = input((1, 16, 6, 6), name="x")
     y = ops.conv2d(x, constant(drawn(32, 16, 1, 1), "stem.weight"), constant(drawn(32), "stem.bias"))
     y = ops.reshape(ops.transpose(ops.relu(y), (0, 2, 3, 1)), (36, 32))

@@ -1,4 +1,4 @@
-"""Networks in float16 and bfloat16 compute in float32, and round where somebody can see it."""
+"""Networks in float16 and bfloat16 compute in float32, and round only where a user can see a value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that 16 bits hold stay in 16 bits where products of few rows read them; no number changes."""
+"""Weights that fit into 16 bits stay in 16 bits if products of few rows read them; no number changes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_few_rows_and_large_weights(rows: int, kind: str, size: tuple[int, int],
 
 
 def test_weights_that_come_in_16_bits() -> None:
-    """The way of a model that is written in 16 bits, or casts its weights itself."""
+    """A model that is written in 16 bits, or that casts its weights itself."""
     x = input((1, K), "bfloat16")
     w = drawn(K, N).astype(ml_dtypes.bfloat16)
     assert types(optimize(Graph(x, ops.matmul(x, w)))) == ["bfloat16"]
@@ -201,7 +201,7 @@ def test_a_decoder_of_bfloat16_is_half_as_large(tmp_path: Any) -> None:
 
 
 def test_one_plan_serves_few_rows_and_many() -> None:
-    """Where a call tells how many there are."""
+    """The number of rows is known only at the call."""
     n, w = te.var("n", range=(1, 24)), constant(drawn(N, K))
 
     def model(rows: int) -> Graph:
@@ -218,7 +218,7 @@ def test_one_plan_serves_few_rows_and_many() -> None:
 
 
 def wrong_widening(program: Program) -> Program | None:
-    """The next number of bfloat16 where one is widened."""
+    """Widening gives the next number of bfloat16."""
     hits = []
 
     def change(node: Any) -> Any:

@@ -49,7 +49,7 @@ FUNCTIONS = {
 
 
 def every(dtype, shape):
-    """Every byte, and more."""
+    """Every byte, and some bytes twice."""
     return np.resize(np.arange(256, dtype=np.uint8).view(dtype), shape)
 
 

@@ -79,7 +79,7 @@ HEADS, ROWS, KEYS, DEPTH = 3, 9, 20, 16
 
 
 def scores(axes, shape):
-    """Products of two activations, of which the second is turned."""
+    """Products of two activations; the second one is transposed."""
     q, k = input((1, HEADS, ROWS, DEPTH), "uint8", name="q"), input(shape, "uint8", name="k")
     y = ops.batch_matmul(real(q, zero=130), ops.transpose(real(k, zero=117), axes=axes))
     return Graph((q, k), (ops.quantize(y, F(0.2), np.uint8(99)),), "m")

@@ -148,7 +148,8 @@ def test_a_table_is_read_as_a_whole() -> None:
 
 @pytest.mark.parametrize("most", [2, 4, 16])
 def test_a_constant_is_spread_over_a_batch(most: int) -> None:
-    """As a class token is: numbers beyond a narrow range are looked at too, and have the longer constant."""
+    """A constant like a class token. Numbers beyond a narrow range are sampled too, and need the longer
+    constant."""
     token = np.random.default_rng(0).standard_normal((1, 1, 8)).astype(np.float32)
     batch, length = te.var("batch", range=(1, most)), te.var("length", range=(1, 3))
 

@@ -1,4 +1,4 @@
-"""Numbers at which graphs are looked at, and the expressions that numbers found there have."""
+"""Numbers at which graphs are sampled, and the expressions for the numbers in these graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of a report's document, held against the log by SQL."""
+"""Compares the figures of a report's document with the log, by SQL."""
 
 from __future__ import annotations
 

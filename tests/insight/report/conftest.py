@@ -1,4 +1,4 @@
-"""A log with two runs of one model, made up; and a path to the helpers beside this file."""
+"""A made-up log with two runs of one model; adds this folder to the path."""
 
 from __future__ import annotations
 

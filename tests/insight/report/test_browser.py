@@ -1,4 +1,5 @@
-"""The page in a browser, without a network: every chart is drawn, in both colours, and nothing complains.
+"""The page in a browser without a network: every chart is drawn, in light and dark, without errors or
+warnings.
 
 Needs playwright, and the Chromium of a system or playwright's own (marker `browser`).
 """

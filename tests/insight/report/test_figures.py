@@ -1,4 +1,4 @@
-"""The figures of a report are those of the log, and its sentences say what the figures say."""
+"""The figures of a report are those of the log, and its sentences agree with the figures."""
 
 from __future__ import annotations
 
@@ -201,6 +201,6 @@ def test_a_default_that_won_names_what_came_next(both):
 
 
 def test_the_first_of_a_task_is_no_new_best(both):
-    """It had nothing to be faster than."""
+    """There was no other time to compare with."""
     first, _ = both
     assert not [c for c in first.makers if c.kind == "default" and c.outcome == "new best"]

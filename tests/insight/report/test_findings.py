@@ -63,7 +63,7 @@ def test_a_transpose_has_no_bound(tmp_path):
 
 
 def test_a_bound_that_a_default_beat_is_not_what_rates_allow(both):
-    """What a task took in any measurement stands for its bound, in both findings."""
+    """A time below the bound, from any measurement, replaces the task's bound in both findings."""
     first, _ = both
     inside = {t.workload: 2.0 * (t.after_s or 0.0) for t in first.tasks}
     least = {t.name: min(p.seconds for p in t.history.measured) for t in first.tasks}

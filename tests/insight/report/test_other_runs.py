@@ -1,4 +1,4 @@
-"""Runs that are not as a finished one: no tasks named, nothing raced, no end, nothing that can be read."""
+"""Runs that lack something: names of tasks, races, an end, or readable records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page: one file, complete in itself, whose figures are the log's; and what is said without the extra."""
+"""The page: one complete file with the log's figures; and the message if the extra is not installed."""
 
 from __future__ import annotations
 

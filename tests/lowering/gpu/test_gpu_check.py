@@ -1,4 +1,5 @@
-"""The proof that barriers suffice refuses nothing right. What it must find is in test_gpu_faults.py."""
+"""The proof that barriers suffice refuses no right kernel. test_gpu_faults.py has the faults that it must
+find."""
 
 from __future__ import annotations
 
