@@ -412,7 +412,7 @@ def test_sums_that_may_not_fit_stay_in_float():
     assert line.endswith("its sums may not fit 32 bits")
 
 
-# -- what is not a scale---------------------------------------------------------------------------------------
+# -- what is not a scale--------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, np.inf])
