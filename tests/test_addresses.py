@@ -1,7 +1,7 @@
 """Where things lie: few files in a folder, short files and functions, one class of a name, no circles.
 
-Each exception is a row of a table here, with its reason. What the program does not need goes from the tables,
-too: only folders may be smaller than they are allowed to be.
+Each exception is a row of a table here, with its reason. A row that is no longer needed is removed from its
+table; only folders may be smaller than allowed.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ UPWARD = {
 }
 
 
-# Rooms of the benchmarks, which the import contract cannot read: each knows those behind it.
+# Rooms of the benchmarks, which the import contract cannot read: each imports only those behind it.
 BENCHMARKS = ("contests", "jobs", "replays", "suite", "nets", "peers")
 KNOWN_BEFORE = {
     ("jobs.metaschedule", "contests.contest"): "it is run as contestants are",
@@ -272,7 +272,7 @@ class TestOurs:
 
 
 class TestPlanted:
-    """What the tests above are for is found."""
+    """The tests above find what they are for."""
 
     def plant(self, root: Path, **files: str) -> tuple[Module, ...]:
         for name, text in files.items():

@@ -1,4 +1,4 @@
-"""What was compiled before is not lowered again, unless anything that decides is different."""
+"""A computation that was compiled before is not lowered again, unless a part of its key differs."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_times_of_another_machine_are_not_noted_when_there_is_something_to_use(s
 
 
 def test_a_default_that_cannot_be_used_is_plain_loops_and_a_warning(monkeypatch, caplog) -> None:
-    """Plain loops are many times as slow: nobody should have to find out by timing."""
+    """Plain loops are many times as slow, so a message must say that they are used."""
     n = te.var("n", range=(1, 512))
     A = te.placeholder((n, 16), name="A")
     B = te.compute((n, 16), lambda i, j: A[i, j] + 1.0, name="B")

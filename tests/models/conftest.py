@@ -1,4 +1,4 @@
-"""A path to the helpers beside this file (importlib mode adds none)."""
+"""Adds this folder to the path, because importlib mode does not."""
 
 import sys
 from pathlib import Path

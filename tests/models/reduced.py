@@ -19,7 +19,7 @@ def _rng() -> np.random.Generator:
     return np.random.default_rng(DRAW)
 
 
-# name → (graph, inputs), both made when asked for
+# name → a function that makes the graph and its inputs
 REDUCED: Mapping[str, Callable[[], tuple[Graph, Mapping[str, Any]]]] = {
     "resnet18": lambda: (resnet.build(18, image=32), resnet.inputs(_rng(), image=32)),
     "mobilenet_v2": lambda: (mobilenet.build(image=32, classes=10), mobilenet.inputs(_rng(), image=32)),

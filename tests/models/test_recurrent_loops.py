@@ -69,7 +69,7 @@ def test_gradients_equal_those_of_written_out_steps(reverse: bool, monkeypatch: 
 
 
 def test_a_step_whose_state_stays() -> None:
-    """What a step gives back as it is, a sequence of integers, and weights of the graph outside."""
+    """A state that a step returns unchanged, a sequence of integers, and weights of the outer graph."""
     x, n = at.input((80, 3, 4)), at.input((80, 3, 1), "int64")
     a, b = at.input((3, 4)), at.input((3, 4))
 

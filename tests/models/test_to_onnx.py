@@ -1,4 +1,5 @@
-"""Exported models, from our graphs and from torch's modules: onnxruntime gives what ours gives."""
+"""Exported models, from our graphs and from torch's modules: onnxruntime gives the same results as
+autotensor."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from autotensor.graph.ir import Graph  # noqa: E402
 
 
 def run(graph: Graph, arrays: dict[str, np.ndarray], model=None) -> np.ndarray:
-    """model: what to run in place of what `to_onnx` makes of the graph."""
+    """model: the ONNX model to run instead of the one that `to_onnx` makes of the graph."""
     model = model or to_onnx(graph)
     onnx.checker.check_model(model, full_check=True)
     options = ort.SessionOptions()

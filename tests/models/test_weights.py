@@ -92,7 +92,7 @@ def test_checkpoints_of_bert_with_a_head():
 
 
 def test_checkpoints_of_gpt2():
-    """With and without the language model's head; the buffers of its causal mask are no weights."""
+    """With and without the language model's head; the buffers of its causal mask are not weights."""
     plain = drawn_weights(shapes_of(gpt2.build, tokens=4, size=TINY), seed=1)
     buffers = {"h.0.attn.bias": np.tri(6)[None, None], "h.0.attn.masked_bias": np.float32(-1e4)}
     headed = {f"transformer.{n}": a for n, a in {**plain, **buffers}.items()}

@@ -33,7 +33,7 @@ DIT = dit.DitSize(layers=2, hidden=32, heads=4, picture=8)
 GCN = {"nodes": 50, "features": 40, "degree": 12}
 PAIRS = {"users": 40, "items": 30}
 
-# name → (graph, inputs), both made when asked for
+# name → a function that makes the graph and its inputs
 WIDER: Mapping[str, Callable[[], tuple[Graph, Mapping[str, Any]]]] = {
     "alexnet": lambda: (alexnet.build(2, image=96, **PLAIN), alexnet.inputs(_rng(), 2, image=96)),
     "overfeat": lambda: (overfeat.build(image=103, **PLAIN), overfeat.inputs(_rng(), image=103)),

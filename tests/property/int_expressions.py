@@ -171,7 +171,7 @@ def condition(pick: Pick, t: DType = int64, depth: int = 2) -> Expr:
 
 
 def vector(pick: Pick, t: DType = int64, lanes: int = 4) -> Expr:
-    """A ramp, a broadcast, or a few operations on them; perhaps a comparison."""
+    """A ramp, a broadcast, or a few operations on them; sometimes a comparison."""
     a, b = _lanes(pick, t, lanes), _lanes(pick, t, lanes)
     c = Broadcast(number(pick, t, DIVISORS), lanes)
     match pick(("plain", "divided", "twice", "cast", "compare")):

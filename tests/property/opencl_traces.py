@@ -1,4 +1,4 @@
-"""Runs random GPU traces on OpenCL in a child process, for PoCL takes its process down with some kernels.
+"""Runs random GPU traces on OpenCL in a child process, because some kernels end PoCL's process.
 
     python opencl_traces.py 100 150     seeds 100 … 149: what it does, a line each, for whoever started it
 
@@ -8,8 +8,9 @@
     wrong 101 "Traceback …"     the message as JSON; the child goes on with the next seed
     begin 102                                    and no more: PoCL died of seed 102
 
-`outcomes` starts such children and reads their lines. A seed that a child died of is run alone twice: if
-another child dies of it, it is CRASHED (never right: nobody saw its answer); a wrong answer stays wrong.
+`outcomes` starts such children and reads their lines. If a child dies, its seed is run alone twice. If
+another child dies, too, the seed is CRASHED, and never right, because there is no answer. A wrong answer
+stays wrong.
 """
 
 from __future__ import annotations
@@ -59,11 +60,11 @@ def outcomes(first: int, end: int, child: Path = Path(__file__)) -> Iterator[Out
     while first < end:
         for outcome in _chunk(first, min(first + CHUNK, end), child):
             yield outcome if outcome.result is not Result.CRASHED else _alone(outcome, child)
-            first = outcome.seed + 1  # a child that died has left seeds behind it undone
+            first = outcome.seed + 1  # a child that died has not run the seeds after this one
 
 
 def _alone(died: Outcome, child: Path) -> Outcome:
-    """What a seed is, that a child died of."""
+    """The outcome of a seed at which a child died."""
     again = [o for _ in range(ALONE) for o in _chunk(died.seed, died.seed + 1, child)]
     for result in (Result.WRONG, Result.CRASHED):
         for o in again:
@@ -73,7 +74,7 @@ def _alone(died: Outcome, child: Path) -> Outcome:
 
 
 def _chunk(first: int, end: int, child: Path) -> list[Outcome]:
-    """What one child says of its seeds, the last of them CRASHED if it died."""
+    """The outcomes of one child's seeds; the last one is CRASHED if the child died."""
     path = os.pathsep.join((str(HERE), str(HERE.parent / "kit"), os.environ.get("PYTHONPATH", "")))
     done = subprocess.run(
         [sys.executable, str(child), str(first), str(end)],

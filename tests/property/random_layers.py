@@ -136,7 +136,7 @@ def norm(d: Drawing, y: GraphNode) -> GraphNode:
 
 
 def joined(d: Drawing, y: GraphNode) -> GraphNode:
-    """With a function of itself, or beside it."""
+    """Joins a value with a function of it, by a concatenation or an addition."""
     other = function(d, y)
     return (
         ops.concat(y, other, axis=d.pick(*range(len(y.shape))))

@@ -1,7 +1,7 @@
 """Faults planted in GPU lowering are found: by the proof of the barriers, or by the interpreter's threads.
 
 Each fault replaces one function by a wrong one, or changes a finished kernel. For barriers and stores in
-shared memory the proof and the interpreter are asked separately: neither may rely on the other.
+shared memory, the proof and the interpreter must each find the fault without the other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Faults planted in what only CUDA does: asynchronous copies, exchanges within a warp, swizzled memory.
+"""Faults planted in features that only CUDA has: asynchronous copies, exchanges within a warp, swizzled
+memory.
 
-No card is needed: the interpreter runs the kernels as they are lowered for one. The proof in the lowering
-and the interpreter are asked separately.
+No card is needed: the interpreter runs the kernels as they are lowered for one. The proof in the lowering and
+the interpreter must each find the fault without the other.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def broken(name: str, change: Change) -> Program:
 
 
 def is_refused(program: Program) -> str:
-    """What the proof says; nothing if it accepts the kernel."""
+    """The message of the proof; "" if it accepts the kernel."""
     try:
         for f in program.run:
             check(f.body)
@@ -54,7 +55,7 @@ def is_refused(program: Program) -> str:
 
 
 def is_wrong(name: str, program: Program) -> str:
-    """What the interpreter says of it."""
+    """The message of the interpreter."""
     dag = CASES[name]().dag
     inputs = random_inputs(dag, 0, "integer")
     try:

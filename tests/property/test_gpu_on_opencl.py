@@ -1,11 +1,10 @@
-"""Random legal GPU traces, compiled and run through OpenCL, give what the unscheduled loops give.
+"""Random legal GPU traces, compiled and run through OpenCL, give the results of the unscheduled loops. The
+interpreter checks races and barriers (test_gpu_schedules.py), but not the printed source; this test does.
+Calls of the mathematical library may differ in their last bits.
 
-What the interpreter proves about races and barriers (test_gpu_schedules.py) says nothing about the text that
-is printed of it; this does. Calls of the mathematical library may differ in their last bits.
-
-PoCL dies of a few kernels while it compiles them (seeds 111 and 279 with PoCL 3.0), and never comes back from
-others (1373): the long runs are in child processes (opencl_traces.py), and such a seed is counted and proved
-by the interpreter, never taken for right.
+PoCL 3.0 crashes while it compiles a few kernels (seeds 111 and 279), and never finishes others (1373). So the
+long runs are in child processes (opencl_traces.py). Such a seed is counted, and the interpreter checks it; it
+is never counted as right.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def test_known_seeds(first: int) -> None:
 
 @pytest.mark.parametrize("seed", [617, 800])
 def test_shared_boxes_under_part_of_a_threads_tile(seed: int) -> None:
-    """The box of all threads is wider than what is left of the tensor says: two seeds that were wrong."""
+    """The box of all threads is wider than the rest of the tensor. Two seeds were wrong."""
     _random(seed)
 
 

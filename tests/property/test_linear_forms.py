@@ -1,4 +1,5 @@
-"""What is read off an index holds for every value of its variables: divisors, lanes, signs and ends."""
+"""Properties that are read from an index hold for every value of its variables: divisors, lanes, signs and
+ends."""
 
 from hypothesis import given, settings
 from int_expressions import CASES, Case, Pick, drawn, int_expr, small_ranges, value_of, values, vector

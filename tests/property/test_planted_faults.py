@@ -1,7 +1,7 @@
 """Faults planted in lowering are found by the checks that guard it: `comparison.check` on the fixed cases.
 
-Each fault replaces one function by a wrong one. A fault that nobody notices means that a whole class of
-mistakes would go unnoticed too.
+Each fault replaces one function by a wrong one. If no check finds a fault, a whole class of mistakes would
+not be found either.
 """
 
 from __future__ import annotations

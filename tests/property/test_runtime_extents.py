@@ -73,7 +73,7 @@ def _interpreted(program, own, values: Values, inputs):  # type: ignore[no-untyp
 
 
 def _native(module, own, inputs):  # type: ignore[no-untyped-def]
-    """What native code writes between guard bytes, from inputs that end where memory ends."""
+    """The outputs of native code between guard bytes, from inputs that end where memory ends."""
     raw = {b.name: np.full(b.bytes + 2 * GUARD, GUARD_BYTE, np.uint8) for b in own.outputs}
     out = {
         b.name: raw[b.name][GUARD : GUARD + b.bytes].view(b.dtype.numpy).reshape(b.shape) for b in own.outputs

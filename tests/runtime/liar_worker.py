@@ -1,4 +1,4 @@
-"""Opens files and calls what is in them, one line of JSON for each: {"file", "error", "told", "calls"}."""
+"""Opens files and calls their functions, one line of JSON for each: {"file", "error", "told", "calls"}."""
 
 from __future__ import annotations
 

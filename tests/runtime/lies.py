@@ -1,8 +1,8 @@
-"""Sealed `.atm` files that lie: each a right file with one thing changed, and sealed again.
+"""Sealed `.atm` files with false descriptions ("lies"): each is a right file with one change, sealed again.
 
-`LIES` is the table: the name of a lie and the function that makes its file. What is changed inside the
-manifest is changed before sealing, so that all hashes hold; what is changed in the zip itself is changed on
-bytes, and sealed again where a seal can be found.
+`LIES` is the table: the name of a lie and the function that makes its file. The manifest is changed before
+sealing, so that all hashes are right. The zip itself is changed as bytes, and sealed again if the seal can
+still be found.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def make_right() -> None:
         "model": at.compile_model(at.Graph((y,), (second + first,), "model")),
     }
     made = {name: f._bound()[0] for name, f in functions.items()}
-    plain = ComputeDAG.of([x, n, taken])  # for a card; nothing here needs one, for nothing is launched
+    plain = ComputeDAG.of([x, n, taken])  # for a card; no card is needed, because nothing is launched
     made["card"] = compile_trace(plain, Trace(), at.Target.parse("opencl -device=gpu"), "card")
     for name, artifact in made.items():
         head, members = read_container(Path("it"), artifacts.FORMAT, artifacts.to_bytes([artifact]))
@@ -92,7 +92,7 @@ def lie(name: str) -> Callable[[Lie], Lie]:
 
 
 def told(name: str, of: str, change: Callable[[Head, Members], object]) -> None:
-    """A lie told in the manifest, or in a part, of a right file; sealed again."""
+    """A right file with a lie in its manifest or in a part, sealed again."""
 
     def make() -> bytes:
         head, members = RIGHT[of].parts()
@@ -329,7 +329,7 @@ def written(name: str, change: Callable[[bytes], bytes]) -> None:
 
 
 def rezipped(parts: Members, **options: Any) -> bytes:
-    """Parts in a zip, aligned as ours are not, and sealed."""
+    """Parts in a zip with another alignment than ours, and sealed."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", **options) as archive:
         archive.comment = SEAL + b"0" * 64

@@ -208,7 +208,7 @@ def test_torch_tensors():
 
 @pytest.mark.torch
 def test_tensors_that_stand_for_others_are_refused():
-    """Their DLPack gives memory that is nobody's: numbers came out."""
+    """Their DLPack gives memory that does not belong to them, and so arbitrary numbers were computed."""
     torch = pytest.importorskip("torch")
     from torch._subclasses import FakeTensorMode
 

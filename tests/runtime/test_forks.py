@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from scripts import run
 
-# What a forked child does: calls, by every way, whose answers are checked. Its exit status is the team.
+# The work of a forked child: calls in every way, with checks of the answers. Its exit status is the size of
+# the team.
 CHILD = """
 import os, shutil, signal, sys, time; sys.path[:0] = ["tests/runtime", "tests/runtime/native"]
 from test_threads import *

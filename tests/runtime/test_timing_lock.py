@@ -178,7 +178,8 @@ def test_a_folder_that_vanished(tmp_path: Path) -> None:
 
 
 def test_who_must_be_done_goes_on_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process (here: another open file) has it; the deadline comes, and it is not ours afterwards."""
+    """Another process (here: another open file) holds the lock until the deadline has passed. This process
+    does not hold it afterwards."""
     monkeypatch.setattr(timing_lock, "private_folder", lambda: tmp_path)
     other = MachineLock(tmp_path / "timing.lock")
     with other():

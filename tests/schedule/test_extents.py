@@ -1,4 +1,5 @@
-"""Boxes of attached stages in tricky cases, by hand; alike for ints, arrays and symbols, by property."""
+"""Boxes of attached stages: difficult cases by hand; the same boxes for ints, arrays and symbols by a
+property."""
 
 from __future__ import annotations
 
@@ -175,7 +176,8 @@ def test_tiles_that_stick_out_of_a_group_read_nothing_of_the_next() -> None:
 
 @pytest.mark.parametrize("seed", range(24))
 def test_digits_under_ragged_tiles_are_right(seed: int) -> None:
-    """Whatever sticks out of what, whoever is attached: a random group, tile, tile within the tile, loop."""
+    """Boxes may be larger than their domains, and any stage may be attached: a random group, tile, tile
+    within the tile, loop."""
     rng = random.Random(seed)
     width, shift = rng.randint(3, 11), rng.choice((0, 0, 1))
     a = te.placeholder((4, width), name="A")
@@ -278,7 +280,7 @@ def with_holes(trace: Trace, rng: random.Random) -> tuple[Trace, dict[str, np.nd
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_population_is_its_candidates(seed: int) -> None:
-    """Row c of the arrays is what candidate c gives by itself, with and without symbols."""
+    """Row c of the arrays equals the numbers of candidate c alone, with and without symbols."""
     dag, trace = case_of(seed, steps=14)
     holed, values = with_holes(trace, random.Random(seed))
     rows = derive(holed.replay(dag), values)

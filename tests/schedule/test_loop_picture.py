@@ -39,7 +39,7 @@ TAPS: dict[str, Taps] = {
 
 
 def stage_of(rows: Walk, columns: Walk, taps: Taps) -> StagePicture:
-    """Of a sum of shifted loads, in plain loops."""
+    """The picture of a sum of shifted loads, in plain loops."""
     a = te.placeholder((80, 100), name="a")
     out = te.compute(
         (ROWS, COLUMNS), lambda i, j: sum(a[rows(i) + r, columns(j) + c] for r, c in taps) * 1.0, name="out"
@@ -103,7 +103,7 @@ def test_an_index_that_data_says_touches_as_many_places_as_points() -> None:
 
 
 def told(p: LoopPicture, row: int) -> tuple[object, ...]:
-    """What `looks` says in bytes, of one candidate, in words."""
+    """The contents of `looks` for one candidate, as text."""
 
     def at(x: Any) -> float:
         return float(x if isinstance(x, int | float) else x[row])

@@ -1,4 +1,5 @@
-"""What every primitive does to the loops, as a person would draw it: before and after, in golden files."""
+"""The effect of every primitive on the loops, as a person would draw it: before and after, in golden
+files."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ NAMES = {"C": "t0", "A": "a0", "C.y": "i0", "C.x": "i1", "C.k": "r0", "D": "t1",
         ("A.local1:C.rf", "a0.local1:t0.rf"),
         ("A.packed", "a0.packed"),
         ("A.shared:A.packed", "a0.shared:a0.packed"),
-        ("local.local:rf", "local.local:rf"),  # somebody else's names
+        ("local.local:rf", "local.local:rf"),  # names of another program
     ],
 )
 def test_stages_in_other_names(name: str, want: str) -> None:
@@ -238,7 +238,7 @@ EVERY = {
 
 
 def test_every_step_stands_in_a_schedule() -> None:
-    """Which is then asked for in other names: a name that was taken for a word is found there."""
+    """The next tests rename these schedules, and so find a name that was declared as a word."""
     assert {type(t).__name__ for make in EVERY.values() for t in make().trace.steps} == set(STEPS)
 
 

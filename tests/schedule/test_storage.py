@@ -157,7 +157,7 @@ def test_what_swizzle_refuses() -> None:
 
 
 def test_columns_without_conflicts() -> None:
-    """What is counted says that both layouts help."""
+    """By the counts, both layouts help."""
     ways = {}
     for layout in ("plain", "align", "swizzle"):
         found = {(t.buffer, t.writes): t for t in traffic(columns(layout))}

@@ -49,7 +49,7 @@ def records() -> Iterator[list[Cpu]]:
 
 
 def unmeasured(source: str) -> list[str]:
-    """Fields of records and of the class beside which no month of a measurement stands."""
+    """Fields of records, and of the class, without the month of a measurement next to them."""
     lines, found = source.split("\n"), []
     for node in ast.walk(ast.parse(source)):
         match node:
@@ -186,7 +186,7 @@ def test_two_from_outside_are_not_for_one_processor(records: list[Cpu]) -> None:
 
 
 def checked(table: Sequence[Cpu]) -> None:
-    """Raises for a mistake in a table of records of ours."""
+    """Raises an error for a mistake in a table of our records."""
     assert len({c.name for c in table}) == len(table), "two records have one name"
     for n, one in enumerate(table):
         for arch in one.archs:

@@ -25,7 +25,7 @@ EVEN = dict.fromkeys("abcdefijklr", 64)
 
 
 def stages(dag: ComputeDAG, name: str = NAMES[0]) -> list[str]:
-    """What the algorithm makes, as equations: ["y.part[a,b] = Σ_k x0[a,k] * x1[k,b]", …]."""
+    """The stages that the algorithm makes, as equations: ["y.part[a,b] = Σ_k x0[a,k] * x1[k,b]", …]."""
     state = UseAlgorithm("y", name).apply(State.initial(dag))
     return [
         f"{s.name}[{','.join(a.name for a in s.op.axes)}]"

@@ -1,4 +1,5 @@
-"""What stands in front of a product, made block by block: right under any decision, and when it is first."""
+"""Stages before a product, computed block by block: right for every decision. When such a sketch comes
+first."""
 
 from __future__ import annotations
 

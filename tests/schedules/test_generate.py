@@ -64,7 +64,7 @@ def test_of_random_computations() -> None:
 
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_of_a_result_that_is_read_further(kernel: int) -> None:
-    """Sums are not computed inside the loops of what reads them when they are wanted whole."""
+    """A sum is not computed inside its reader's loops if the sum is needed as a whole."""
     x, w = te.placeholder((1, 14, 14, 32), name="x"), te.placeholder((32, 32, kernel, kernel), name="w")
     y = OPERATORS.get("conv2d").compute(x, w, padding=kernel // 2, layout="NHWC")
     z = te.compute(y.shape, lambda *i: te.maximum(y[i], 0.0), name="z")
@@ -76,12 +76,12 @@ def test_where_not_all_sketches_are_kept(monkeypatch: pytest.MonkeyPatch) -> Non
     generation._generated.cache_clear()
     for seed in range(30):
         check(random_dag(random.Random(seed)))
-    generation._generated.cache_clear()  # what was cut short is nobody else's answer
+    generation._generated.cache_clear()  # so that no other test gets the shortened lists
 
 
 @pytest.fixture
 def rule(monkeypatch):
-    """Adds a sketch rule that is asked first."""
+    """Adds a sketch rule before all others."""
 
     def add(expand):
         rules = (SketchRule("broken", expand), *generation.RULES)

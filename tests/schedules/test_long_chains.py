@@ -20,7 +20,7 @@ TARGET = parse("llvm -threads=2")
 
 
 def nested(levels: int) -> list[te.Tensor]:
-    """One expression of so many levels."""
+    """One expression with this number of levels."""
     x = te.placeholder((40,), name="x")
 
     def body(i: Var) -> te.Expr:

@@ -183,7 +183,7 @@ def test_strict_numerics_add_in_the_order_that_was_written() -> None:
         lambda s, x, c: 1e-6 * s[0] + x,  # its powers vanish: infinity times 0
         lambda s, x, c: 1.2e30 * s[0] + x,
         lambda s, x, c: 1.5 * s[0] + x,  # errors would grow with the number of groups
-        lambda s, x, c: c * s[0] + x,  # products of what varies may overflow
+        lambda s, x, c: c * s[0] + x,  # products of coefficients that vary may overflow
         lambda s, x, c: s[0] * (1.0 + 0.01 * x),
     ],
 )

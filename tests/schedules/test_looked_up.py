@@ -1,4 +1,4 @@
-"""What data look up: matrices y[b] = x[b] @ W[e[b]], and tables."""
+"""Look-ups by data: matrices y[b] = x[b] @ W[e[b]], and tables."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def target(m: HostMachine, threads: int = 2, arch: str = "znver4", **other: obje
 
 
 def verdict(theirs: HostMachine, ours: HostMachine, **our_target: object) -> Verdict:
-    """Of a record for two threads of a Zen 4."""
+    """The answer for a record of two threads of a Zen 4."""
     return fit(theirs, target(theirs), ours, target(ours, **our_target))
 
 
@@ -76,7 +76,8 @@ def test_another_kind_of_device_is_refused():
 
 
 def test_a_wider_processor_may_measure_what_a_narrower_one_found():
-    """What the record's machine had is there; only the target says how wide the code is."""
+    """This machine has everything that the record's machine had. Only the target says how wide the code
+    is."""
     narrow = replace(ZEN4, features=BASE, cpu_model="AMD EPYC (25/1/1)")
     found = verdict(narrow, ZEN4, vector_bytes=32, vector_registers=16)
     assert found == Verdict(Fit.COMPATIBLE, "measured on AMD EPYC (25/1/1)")

@@ -1,4 +1,5 @@
-"""Products under a choice of data: who is masked, when, and that operands which are not finite stay right."""
+"""Products under a condition on data: which operand is masked, and when. Results stay right for operands that
+are not finite."""
 
 from __future__ import annotations
 

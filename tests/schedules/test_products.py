@@ -146,7 +146,8 @@ def test_large_operands_are_copied_and_small_ones_not() -> None:
 
 
 def test_panels_whose_lines_compete_for_a_set_are_copied() -> None:
-    """Of 8192 columns each step is on a page of its own, and all of a panel's lines in one set."""
+    """With 8192 columns, each step reads another page, and all lines of a panel are in one set of the
+    cache."""
     target = replace(parse("llvm -mcpu=x86-64-v4 -threads=2"), cache_bytes=(48 << 10, 1 << 20, 32 << 20))
 
     def copies(m: int, n: int, k: int) -> list[str]:

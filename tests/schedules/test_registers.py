@@ -37,9 +37,9 @@ def test_no_default_keeps_part_of_its_tile_on_the_stack(model: str, cpu: str) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["mobilenet_v2", "dcgan", "resnet18"])
 def test_with_32_registers_no_default_puts_a_vector_aside(model: str) -> None:
-    """In innermost loops; Winograd's transforms, which strict numerics forbid, have more than 32 values.
-
-    Of a Zen 4, whose steps of a reduction are not written out: between those LLVM moves loads ahead.
+    """Only innermost loops count. Strict numerics leave out Winograd's transforms, which have more than 32
+    values. A Zen 4 does not write out the steps of a reduction; between such steps, LLVM would move loads
+    ahead.
     """
     facts = facts_of_defaults(model, parse("llvm -mcpu=znver4 -threads=2 -numerics=strict"))
     assert {task: f.spills for task, f in facts.items() if f.spills} == {}

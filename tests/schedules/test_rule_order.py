@@ -127,7 +127,7 @@ def test_what_gives_no_order_is_refused(added: list[SketchRule], said: str) -> N
 
 @pytest.mark.usefixtures("outside")
 def test_a_rule_from_outside_decides_in_its_place() -> None:
-    """Asked before tile_cpu it decides the product; behind it, it is never asked."""
+    """Before tile_cpu, the rule decides the product; after tile_cpu, it is never called."""
     A, B, k = te.placeholder((64, 64), name="A"), te.placeholder((64, 64), name="B"), te.reduce_axis(64)
     C = te.compute((64, 64), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
     dag, target = ComputeDAG.of([A, B, C]), parse("llvm -mcpu=x86-64-v3 -threads=2")
@@ -176,7 +176,7 @@ def test_what_registering_refuses() -> None:
 def test_packages_bring_rules(
     place: str, gives: str, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And what is wrong with one is said, also by what else takes plain loops where rules fail."""
+    """A mistake in a rule is reported, also by functions that use plain loops if rules fail."""
     decorator = f"@sketch_rule('mine', before={place!r})\n" if place else ""
     (tmp_path / "their_rules.py").write_text(
         "from schedules.registry import sketch_rule\n"

@@ -187,7 +187,7 @@ def test_a_window_under_a_choice_may_not_read_where_the_choice_does_not() -> Non
 
 
 def test_windows_within_the_steps_of_a_recurrence_stay_there() -> None:
-    """Each step takes the greatest of nine neighbours of the step before; who reads them may be split."""
+    """Each step takes the greatest of nine neighbours of the step before. The reader may be split."""
     x, s = te.placeholder((6, 40), name="x"), te.placeholder((6, 40), name="s")
     r, q = te.reduce_axis(9, name="r"), te.reduce_axis(9, name="q")
     near = te.compute((6, 32), lambda t, i: te.max(s[t - 1, i + r], axis=r), name="near")

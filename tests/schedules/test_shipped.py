@@ -1,4 +1,4 @@
-"""What comes tuned with the package: who may use it, who may measure it; and that what is there is sound."""
+"""Shipped schedules: the machines that may use or measure them; and checks of everything that is shipped."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_machine_unlike_it_is_only_told(place):
 
 
 def test_what_beat_another_default_is_measured_first(place):
-    """Today's rules may be better than what that race was about."""
+    """Today's rules may be better than the schedules of that race."""
     put(place, replace(WON, default="of rules before"))
     assert used() is None
     assert seeds() == [FAST]
@@ -146,7 +146,7 @@ SHIPPED = shipped.classes()
 
 
 def check_records(folder: Path) -> None:
-    """What must hold of every class that is shipped."""
+    """The conditions on every shipped class."""
     path = folder / SCHEDULES
     shelf = read_class(path)
     assert to_text(shelf) == path.read_text(), "export it again: the file is edited or out of order"
@@ -159,7 +159,8 @@ def check_records(folder: Path) -> None:
 
 
 def test_what_is_shipped_reads_and_is_in_order():
-    """All of it, which today may be nothing: what is there beside the text about it is a class, and sound."""
+    """All shipped files, which may be none: everything next to the text about them is a class that fulfils
+    the conditions."""
     assert {f.name for f in shipped.PLACE.iterdir()} == {"README.md", *(f.name for f in SHIPPED)}
     for folder in SHIPPED:
         check_records(folder)
@@ -183,8 +184,8 @@ def test_the_check_of_what_is_shipped_sees_faults(place):
 
 @pytest.mark.slow
 def test_what_is_shipped_still_compiles_and_is_right(place):
-    """Code generation may have changed since: against the oracle, on what this machine can run. One class of
-    our own is always among them."""
+    """Code generation may have changed since. So the schedules that this machine can run are compared with
+    the oracle. One class of our own is always among them."""
     with closing(LocalMeasurer(TARGET, MeasureOptions(), numerics=algorithm_tolerance)) as measurer:
         for folder in (*SHIPPED, put(place, WON)):
             shelf = read_class(folder / SCHEDULES)

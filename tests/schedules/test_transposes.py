@@ -25,7 +25,7 @@ def transpose(shape: tuple[int, ...], axes: tuple[int, ...], dtype: str = "float
 
 
 def every_other(channels: int, length: int) -> ComputeDAG:
-    """Even and odd elements, told apart."""
+    """Even and odd elements, separated."""
     x = te.placeholder((channels, 2 * length + 1), name="x")
     y = te.compute((channels, length), lambda c, i: x[c, 2 * i] + x[c, 2 * i + 1] * x[c, 2 * i + 2], name="y")
     return ComputeDAG.of([x, y])

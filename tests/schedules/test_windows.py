@@ -41,7 +41,7 @@ def pool(op: str, shape: tuple[int, ...], **attrs: object) -> ComputeDAG:
 
 
 def line(length: int, channels: int, stride: int) -> ComputeDAG:
-    """One axis, no padding, and weights that are no constant."""
+    """One axis, no padding, and weights that are not constant."""
     x, w = te.placeholder((length, channels), name="x"), te.placeholder((3, channels), name="w")
     k = te.reduce_axis(3, name="k")
     out = (length - 3) // stride + 1
@@ -120,7 +120,7 @@ def pooled_by(side: int, channels: int, **window: int) -> tuple[int, ...]:
 
 
 def test_inputs_that_wait_for_other_rows_count_as_registers() -> None:
-    """Of 3 x 5 sums of a 3x3 window 21 inputs wait beside 15 sums."""
+    """For 3 x 5 sums of a 3x3 window, 21 inputs wait in registers in addition to 15 sums."""
     assert pooled_by(28, 192, kernel=3, stride=1, padding=1) == (3, 4)
     assert default_choices(depthwise((1, 56, 56, 144), padding=1))["conv/tile"] == (3, 4)
 
@@ -151,7 +151,8 @@ def test_no_tile_on_offer_wants_the_stack(
 
 
 def test_the_next_tile_finds_its_weights_in_registers() -> None:
-    """9 of a 3x3 window, beside which fewer sums fit; of one vector of channels all tiles of a row."""
+    """A 3x3 window has 9 weights, so fewer sums fit. With one vector of channels, all tiles of a row use
+    them."""
     across, along = (
         next(h for h in s.holes if h.name.endswith("/tile")).options
         for s in generate(depthwise((1, 28, 28, 32), padding=1), WIDE)[:3:2]

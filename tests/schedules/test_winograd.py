@@ -51,7 +51,7 @@ def test_many_channels_stay_well_within_the_gate():
 
 
 def test_integers_are_refused():
-    """Its fractions would be dropped: a product of int32 is what is written."""
+    """Its fractions would be lost, because the program has a product of int32."""
     x = te.placeholder((1, 9, 9, 16), "int32", name="x")
     w = te.placeholder((16, 16, 3, 3), "int32", name="w", constant=True)
     dag = ComputeDAG.of([x, w, OPERATORS.get("conv2d").compute(x, w, padding=1, layout="NHWC")])

@@ -145,6 +145,6 @@ def _made(kind: str, variant: Mapping[str, str]) -> Artifact:
 
 
 def hungry() -> Artifact:
-    """A right candidate that asks for 100 GB of workspace."""
+    """A right candidate that needs 100 GB of workspace."""
     made = evil("right")
     return replace(made, args=(*made.args, ArgSpec("w", "workspace", (25 << 30,), "float32")))

@@ -1,4 +1,4 @@
-"""A measurer that knows the answer, and landscapes with a known optimum. No processes, no clocks."""
+"""A measurer with made-up times, and landscapes with a known optimum. No processes, no clocks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 from tuning_db.records import Status
 
-# one machine on all machines: the prior, and with it what is asked, depends on caches
+# the same on all machines: the prior, and so the proposed candidates, depend on caches
 TARGET: Target = parse("llvm -mcpu=x86-64-v4 -threads=2")
 Cost = Callable[[Trace], float]
 
@@ -104,7 +104,7 @@ def task(workload: Workload, weight: float = 1.0) -> Task:
 
 
 def drive(tuner: Tuner, cost: Callable[[Candidate], float | None], trials: int, batch: int = 8) -> list[str]:
-    """Asks and tells; gives the keys of what was asked, in order."""
+    """Calls `ask` and `tell`; returns the keys of the proposed candidates, in order."""
     keys: list[str] = []
     while len(keys) < trials:
         asked = tuner.ask(min(batch, trials - len(keys)))

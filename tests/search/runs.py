@@ -1,4 +1,4 @@
-"""Whole runs with a measurer that knows the answer: what the tests of loop and race share."""
+"""Whole runs with a measurer of made-up times, for the tests of loop and race."""
 
 from __future__ import annotations
 

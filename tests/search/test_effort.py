@@ -25,7 +25,7 @@ SOFTMAX = rows("softmax", 7, 100)
 
 
 def timed(*seconds: float) -> list[Any]:
-    """Tasks that take so many seconds inside their model."""
+    """Tasks that take these seconds inside their model."""
     workloads = (PRODUCT, CONVOLUTION, SMALL_PRODUCT, SOFTMAX)
     return [replace(task(w), seconds=s) for w, s in zip(workloads, seconds, strict=False)]
 
@@ -96,7 +96,9 @@ def test_batches_are_sized_to_what_is_left() -> None:
     assert pace.fitting(first=True, left_s=1.0, wanted=8) == 0
     assert pace.fitting(first=True, left_s=float("inf"), wanted=8) == 8
     pace = Pace()
-    pace.count(first=True, trials=8, seconds=20.0)  # a driver compiles for seconds: believed at once
+    pace.count(
+        first=True, trials=8, seconds=20.0
+    )  # a driver compiles for seconds, so the time counts at once
     assert pace.fitting(first=True, left_s=15.0, wanted=8) == 0
 
 

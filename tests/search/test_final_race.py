@@ -1,4 +1,4 @@
-"""The final race of a task: who takes part, who wins, and what is said of it."""
+"""The final race of a task: its contestants, the winner, and the sentence about it."""
 
 from __future__ import annotations
 

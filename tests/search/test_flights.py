@@ -1,4 +1,4 @@
-"""What is written and submitted together changes neither what is proposed nor what is in the log."""
+"""Writing and submitting batches together changes neither the proposals nor the log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TASKS = [PRODUCT, SMALL_PRODUCT, CONVOLUTION, *(gemm(32 * n, 64, 48) for n in ra
 
 
 class Fleet(FakeMeasurer):
-    """Many machines. late: every so many calls are answered after the others."""
+    """Many machines. late: each call whose number is a multiple of this is answered after the others."""
 
     def __init__(self, in_flight: int, late: int = 0, workers: int = 1) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Counting:
 
 
 def rows(store: TrialStore) -> list[tuple[Any, ...]]:
-    """What the search found, in the order of the log."""
+    """The results of the search, in the order of the log."""
     return [
         (t.workload, t.trace_hash, t.round, t.made_by, t.predicted, t.median_s)
         for s in store.sessions()

@@ -1,4 +1,4 @@
-"""What goes into the log comes out as what the search was told; and what is done with it afterwards."""
+"""The log returns the results that the search wrote; and their later use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the log teaches is described once; a new trial, other rates or other rules make a new lesson."""
+"""A lesson from the log is made once. A new trial, other rates or other rules make a new lesson."""
 
 from __future__ import annotations
 

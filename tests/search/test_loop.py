@@ -1,4 +1,4 @@
-"""Whole runs with a measurer that knows the answer and a log in memory."""
+"""Whole runs with a measurer of made-up times and a log in memory."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from tuning_db.records import TrialRecord
 
 
 class Recorder(PriorModel):
-    """Learns nothing, but remembers of which workloads it was told, and from where it started."""
+    """Learns nothing, but records the workloads whose results it got, and its starting point."""
 
     learns = True
     made: list[Recorder]
@@ -79,7 +79,7 @@ def worst(trial: TrialRecord) -> float:
 
 
 class Spiky(FakeMeasurer):
-    """What its median makes the faster half has a sample that takes ten times as long."""
+    """The candidates with the smaller medians have one sample that takes ten times as long."""
 
     def _one(self, trace: Trace, repeat: int) -> MeasureResult:
         result = super()._one(trace, repeat)

@@ -1,5 +1,5 @@
-"""What the log keeps of a run beside its times: who, from which code, on what command, and where candidates
-come from; and that everything which names the schedule in use names the same one."""
+"""Facts about a run in the log, in addition to times: the user, the code, the command, and the origins of
+candidates. All outputs that name the schedule in use name the same one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from autotensor.te.workload import Workload
 from tuning_db import RACES, Conditions, SessionKind, TrialStore, connect
 from tuning_db.values import now
 
-UNFORESEEN = log_cosh_pool(18, 32)  # no rule knows it
+UNFORESEEN = log_cosh_pool(18, 32)  # no rule makes it
 HERE = host_machine().fingerprint
 
 

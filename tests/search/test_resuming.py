@@ -45,7 +45,8 @@ class Mortal(FakeMeasurer):
 
 
 class Later(FakeMeasurer):
-    """Answers what was asked first once somebody waits for it. begins=False: nothing else has begun then."""
+    """Answers the first request when its result is awaited. begins=False: no other request has begun by
+    then."""
 
     def __init__(self, depth: int, begins: bool = True) -> None:
         super().__init__()
@@ -115,7 +116,8 @@ def test_a_killed_run_of_several_tasks_in_flight_continues_as_if_it_had_not_been
 
 
 def test_several_tasks_are_in_flight_and_told_in_the_order_of_asking() -> None:
-    """The next task's batch is asked for before this one's is answered; one task has one batch at a time."""
+    """The next task's batch is requested before this task's batch is answered; a task has one batch at a
+    time."""
     measurer = Later(depth=2)
     report = run([PRODUCT, SMALL_PRODUCT, CONVOLUTION], 96, measurer=measurer)
     assert report.trials == 96
@@ -139,7 +141,7 @@ def test_what_has_not_begun_when_a_run_is_stopped_is_forgotten() -> None:
 
 
 def test_the_batch_that_was_in_flight_is_measured_again() -> None:
-    """Killed between `begin` and `finish`: what the log says is about to run is what runs next."""
+    """Killed between `begin` and `finish`: the trials that the log announced run next."""
     store, first, second = connect(":memory:"), Mortal(5), FakeMeasurer()
     with pytest.raises(Killed):
         run([PRODUCT, SMALL_PRODUCT], 72, store, first)

@@ -1,4 +1,4 @@
-"""Runs that begin with what comes with the package: it is measured first and raced like the rest."""
+"""Runs that begin with shipped schedules: these are measured first, and raced like all others."""
 
 from __future__ import annotations
 

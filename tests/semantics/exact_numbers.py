@@ -1,4 +1,4 @@
-"""What results must be, by NumPy, Python's integers and mpmath alone."""
+"""The right results, by NumPy, Python's integers and mpmath alone."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ Results = list[tuple[Array, tuple[Array, ...]]]  # of every operation: what came
 
 
 def compute(machine: str, operations: Sequence[Operation]) -> Results:
-    """What the operations, all of which read the same types, make of their special elements."""
+    """The results of operations that read the same types, for all their special elements."""
     types = operations[0].types
     assert all(o.types == types for o in operations)
     arrays = uneven(*operations[0].operands())

@@ -1,4 +1,4 @@
-"""The table of docs/numerics.md names every operation that is walked; its examples are what NumPy says."""
+"""The table of docs/numerics.md names every operation of the walk, and its examples are NumPy's results."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ class TestOperators:
 
 
 class TestEquality:
-    """`==` builds a comparison where an expression is wanted, and tests identity where a bool is."""
+    """`==` builds a comparison if an expression is needed, and tests identity if a bool is needed."""
 
     P, Q = te.reduce_axis(4, "i"), te.reduce_axis(4, "j")
 

@@ -1,4 +1,4 @@
-"""Tables of a log as Arrow: what is in the records is in the rows, for pandas, polars and duckdb alike."""
+"""Tables of a log as Arrow: the rows hold all fields of the records, for pandas, polars and duckdb."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tuning_db.exchange import merging, transfer
 
 
 def one_by_one(into: TrialStore, source: TrialStore) -> None:
-    """What merging means: records, each stored by a verb."""
+    """The meaning of merging: records, each stored by a verb."""
     lines = [transfer.to_json(record) for record in transfer._records(source, None)]
     transfer._store(into, map(transfer.from_json, lines))
 
@@ -226,7 +226,7 @@ def test_a_lease_stays_in_its_log(open_log: Open) -> None:
 def test_a_race_that_began_meanwhile_comes_the_next_time(
     open_log: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is used stays until the later race is there with its trials."""
+    """The schedule in use stays until the later race and its trials have arrived."""
     target, source = open_log("file"), open_log("file")
     write(source, 1)
     transfer.merge(target, source)

@@ -41,7 +41,7 @@ transfer.merge(into, source)
 def test_a_merge_that_was_killed_is_completed(
     tmp_path: Path, python: Callable[..., subprocess.Popen[str]], steps: int
 ) -> None:
-    """After so many steps; or so many before its end."""
+    """After this number of steps, or this number of steps before the end."""
     with connect(tmp_path / "source.db") as source, connect(tmp_path / "whole.db") as whole:
         write(source, 1, sessions=6)
         transfer.merge(whole, source)

@@ -188,7 +188,7 @@ def test_every_old_answer_is_unchanged(tmp_path: Path) -> None:
             "w1-0"
         ] * 3
         assert {s.race for s in store.standings()} == {"here model", "there model"}
-        assert {s.trial for s in store.standings()} == {None}  # nobody has said who won
+        assert {s.trial for s in store.standings()} == {None}  # no winner was recorded
 
 
 def test_a_hundred_thousand_trials_are_upgraded(tmp_path: Path) -> None:

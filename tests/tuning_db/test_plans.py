@@ -1,4 +1,4 @@
-"""What is asked every day is answered by an index: no look-up, no filtered view goes through all trials."""
+"""Frequent questions use an index: no look-up and no filtered view reads all trials."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def plan(db: sqlite3.Connection, statement: str, values: Any = ()) -> list[str]:
 
 
 def scans(lines: list[str]) -> list[str]:
-    """Steps that read every trial; `t` is what the views call the table."""
+    """Steps that read every trial. The views call the table `t`."""
     return [line for line in lines if line.startswith(("SCAN trial", "SCAN t ")) or line == "SCAN t"]
 
 

@@ -1,4 +1,4 @@
-"""Files that are no usable log are refused with one clear sentence and stay exactly as they were."""
+"""Files that are not a usable log are refused in one clear sentence, and stay exactly as they were."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def test_an_import_leaves_the_notes_of_a_round(tmp_path: Path, exported: Path) -
 def test_an_export_is_whole_while_others_write(
     tmp_path: Path, author: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing in it refers to what came too late to be in it."""
+    """No row of it refers to a row that came too late for the export."""
     store = connect(":memory:")
     first = author(store)
     first.begin()

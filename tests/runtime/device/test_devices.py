@@ -62,7 +62,7 @@ def function(kind: str) -> Artifact:
 
 
 class DeviceContract:
-    """What every device does."""
+    """The abilities of every device."""
 
     kind = ""
 
@@ -160,7 +160,7 @@ class TestOpenCL(DeviceContract):
             y.__dlpack__()
 
     def test_a_card_is_taken_where_there_is_one(self):
-        """Here is none: what is for cards runs on what there is."""
+        """There is no card here, so the target of cards uses the device that exists."""
         device = device_of(parse("opencl -device=gpu"))
         assert device.limits["max_threads_per_block"] >= 256
         x = to_device(np.ones(3, np.float32), "opencl -device=gpu")

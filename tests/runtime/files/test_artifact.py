@@ -157,7 +157,7 @@ def test_newer_format(tmp_path: Path) -> None:
 
 
 def test_files_of_the_first_format_are_still_read(saved: Path, tmp_path: Path) -> None:
-    """Their code divides every region evenly, which asks nothing new of the runtime."""
+    """Their code divides every region evenly, which needs nothing new from the runtime."""
     head, members = read_container(saved, artifacts.FORMAT)
     old = tmp_path / "old.atm"
     write_container(old, {**{k: v for k, v in head.items() if k != "members"}, "format": 1}, members)

@@ -1,4 +1,4 @@
-"""What is executed comes from folders and files that are the user's own, and never from the current one."""
+"""Code that is executed comes from folders and files of the user's own, and never from the current folder."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_children_find_the_package_where_it_is_not_installed() -> None:
 
 
 def test_every_child_is_told_so() -> None:
-    """Whoever starts Python says -P; a new place must as well."""
+    """Every place that starts Python passes -P; a new place must do so, too."""
     sources = [
         p for folder in ("autotensor", "tuning_db", "schedules") for p in (ROOT / folder).rglob("*.py")
     ]

@@ -32,7 +32,7 @@ def right_files(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def opened(files: list[Path]) -> list[dict[str, object]]:
-    """What a child said of each file; a signal is said of the file at which it came."""
+    """The answer of a child for each file. A signal counts for the file at which it came."""
     done = subprocess.run(
         [sys.executable, "-P", str(HERE / "liar_worker.py"), *map(str, files)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Prepared weights in the cache folder: what comes back is what was prepared, or nothing does."""
+"""Prepared weights in the cache folder: a load gives exactly the prepared arrays, or nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autotensor.runtime.files.object_cache import ObjectCache, object_key
 from autotensor.runtime.files.prepared_cache import Pages, prepared_pages
 
 KEY = object_key("a")
-SIZE = 3 * (64 << 10) + 12  # whole blocks, and a rest that is no whole number of words
+SIZE = 3 * (64 << 10) + 12  # whole blocks, and a rest that is not a whole number of words
 DATA = np.random.default_rng(0).integers(0, 256, SIZE, np.uint8)
 
 
@@ -128,7 +128,7 @@ def test_what_others_may_write_is_not_believed(cache: ObjectCache) -> None:
     path.chmod(0o600)
     path.parent.chmod(0o777)
     assert (begun(cache).kept() == DATA).all()
-    assert len(files(cache)) == 1  # nothing was put beside it
+    assert len(files(cache)) == 1  # no other file was written next to it
 
 
 def test_the_folder_has_a_cap(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ class TestLinking:
         main, _ = zoo(host_machine())
         with pytest.raises(ArtifactError, match=r"^z calls double_it, which no library here defines"):
             link("z", [main], ["counter"])
-        for absent in ("nothing", "shared"):  # the second is no function
+        for absent in ("nothing", "shared"):  # the second is not a function
             with pytest.raises(ArtifactError, match=f"^z has no function '{absent}' in its object code"):
                 link("z", zoo(host_machine()), [absent])
 
@@ -284,7 +284,7 @@ def run(script: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]
 
 
 def damaged(seed: int, count: int) -> tuple[int, int, int]:
-    """Of so many damaged objects: how many are loaded, refused, in how many ways."""
+    """The numbers of damaged objects that are loaded and refused, and of different refusals."""
     done = run(f"import mutations; mutations.main({seed}, {count})")
     assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
     loaded, refused, kinds = map(int, done.stdout.split())
@@ -293,7 +293,7 @@ def damaged(seed: int, count: int) -> tuple[int, int, int]:
 
 @ours
 class TestDamage:
-    """Numbers of the file changed one by one, to what is near, large, or special."""
+    """Numbers of the file are changed one by one, to near, large or special values."""
 
     def test_damaged_objects_are_a_sentence(self) -> None:
         loaded, refused, kinds = damaged(0, 1500)

@@ -1,4 +1,4 @@
-"""Several objects as one: it links to what they link to, for both processors, and shows what it should."""
+"""Several objects as one object: for both processors, it links as they do, and exports the right symbols."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The short way of a call: taken by what fits, never by what the long way refuses, with the same words."""
+"""The short way of a call: it takes only arguments that fit. What the long way refuses is refused with the
+same message."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Our own pool: who belongs to a team, who sleeps, and where sleepers are woken.
+"""Our own pool: the threads of a team, sleeping threads, and where they are woken.
 
-A worker's life is an exchange of states with its callers (pool.py). Where a test plays the worker, the pool
-is memory without threads.
+A worker's life is an exchange of states with its callers (pool.py). If a test acts as the worker, the pool is
+memory without threads.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def test_spans_lie_within_the_call_and_the_kernel_ran() -> None:
     before = time.perf_counter()
     spans = launch_spanned(address, 4096, 2)
     after = time.perf_counter()
-    assert sorted(ran) == [(4096, n) for n, _, _ in spans]  # a team may be smaller than asked for
+    assert sorted(ran) == [(4096, n) for n, _, _ in spans]  # a team may be smaller than the requested number
     assert 1 <= len(spans) <= 2
     for _, began, ended in spans:
         assert before - 1e-6 <= began

@@ -208,7 +208,7 @@ class TestProviders:
 
 
 def test_pool_takes_more_workers_when_more_threads_are_asked_for() -> None:
-    """The team of a pool is bounded by its workers; in a process told so, there are seven."""
+    """A team has at most as many threads as the pool has workers; a process with this setting has seven."""
     out = run(
         """
         import sys; sys.path[:0] = ["tests/runtime", "tests/runtime/native"]

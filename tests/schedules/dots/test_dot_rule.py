@@ -263,7 +263,7 @@ def test_a_wrong_compensation_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_vnni
 @pytest.mark.parametrize("fault", ["llvm.x86.avx512.vpdpbusds.512", "llvm.x86.avx512.vpdpbusd.512"])
 def test_another_instruction_is_found(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    """Of saturating 32-bit sums, and of operands in the wrong order."""
+    """Instructions with saturating 32-bit sums, and with operands in the wrong order."""
     known = known_dots().get("x86.vpdpbusd.512")
     wrong = replace(known, write=spelling.call(fault, "i8", swapped=not fault.endswith("ds.512")))
     monkeypatch.setitem(DOTS._things, known.name, wrong)

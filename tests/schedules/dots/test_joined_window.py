@@ -24,7 +24,7 @@ TARGETS = ("sapphirerapids", "haswell")
 HALF = ("bfloat16", "bfloat16")
 # rows and columns, channels in and out, window, stride, dilation, border, zero points of data and weights
 LAYERS = [
-    (9, 3, 20, 3, 2, 1, 1, 7, 0),  # nine terms and three that are none
+    (9, 3, 20, 3, 2, 1, 1, 7, 0),  # nine terms, and three places without a term
     (8, 3, 17, 4, 4, 1, 0, 100, 5),  # patches: twelve terms
     (7, 1, 16, 5, 1, 1, 2, 0, 0),
     (5, 6, 18, 3, 1, 1, 1, 0, 100),

@@ -14,7 +14,7 @@ def test_what_is_left_is_the_last_part() -> None:
 
 
 def test_the_busiest_core_works_longer_than_the_mean() -> None:
-    """Of three blocks the first core runs one and the second core two."""
+    """The first core runs one of three blocks, and the second core two."""
     assert slowest([3, 3, 1], cores=1) == 1
     assert slowest([3, 3, 1], cores=2) == pytest.approx(4 / 3.5)
     assert slowest([1, 3, 3], cores=2) == pytest.approx(6 / 3.5)

@@ -57,7 +57,7 @@ ZEN5 = replace(parse("llvm -mcpu=x86-64-v4 -threads=2"), cache_bytes=(48 << 10, 
     ],
 )
 def test_panels_that_l2_does_not_hold_are_read_in_cuts(m: int, n: int, k: int, cut: bool) -> None:
-    alone = ZEN5.with_threads(1)  # two would sum parts of what is one tile
+    alone = ZEN5.with_threads(1)  # two would sum parts of the same tile
     assert any(isinstance(s, RFactor) for s in default_trace(product(m, n, k), alone).steps) is cut
 
 

@@ -85,7 +85,7 @@ def convolution(channels):
 
 @pytest.mark.parametrize("dag", [dense(1, 512), dense(1, 2048), convolution(256), convolution(512)])
 def test_defaults_round_like_sums_in_parts(dag):
-    """Less than half the error of one accumulator, which is what `without` has."""
+    """Less than half the error of one accumulator, which `without` has."""
     arrays = random_inputs(dag, seed=0)
     exact = evaluate(dag, arrays, accumulate=np.float64)["C"]
     trace = default_trace(dag, parse("llvm -numerics=strict -threads=1"))

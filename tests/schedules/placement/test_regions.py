@@ -1,4 +1,4 @@
-"""What a tile needs, against counting out what its points read."""
+"""The elements that a tile needs, compared with a count of the elements that its points read."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_step_needs_of_each_stage_what_its_new_rows_read() -> None:
 
 
 def test_results_of_one_stage_come_together() -> None:
-    """Whoever reads which of them, and where nobody reads one."""
+    """Stages with different readers, and places that no stage reads."""
     x = te.placeholder((40, 16), name="x")
     a, b, _ = te.compute((40, 16), lambda i, j: (x[i, j], -x[i, j], x[i, j] * 2.0), name="y")
     z = te.compute((16, 16), lambda i, j: a[i, j] + b[i + 3, j], name="z")

@@ -25,7 +25,7 @@ TARGET = Target(
     vector_registers=32,
     cache_bytes=(32 << 10, 1 << 20, 32 << 20),
 )
-# 64-byte vectors, 32 registers, and caches as none of ours has them
+# 64-byte vectors, 32 registers, and caches unlike those of any of our records
 MADE_UP = Target(
     "llvm", "madeup1", num_cores=2, vector_bytes=64, vector_registers=32, cache_bytes=(64 << 10, 3 << 20)
 )

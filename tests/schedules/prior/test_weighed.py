@@ -50,7 +50,7 @@ def inlined(sketch: Sketch) -> bool:
 
 @pytest.fixture
 def weigh(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The seconds of a sketch are what a function of it says."""
+    """A function gives the seconds of a sketch."""
 
     def by(seconds: Any) -> None:
         generation._preferred.cache_clear()

@@ -83,7 +83,7 @@ def test_others_stay(how: str) -> None:
 
 
 def test_what_a_reduction_begins_with_comes_out_where_no_term_is_better() -> None:
-    """Of nothing but the least values, the place to begin with stays: it is not less than itself."""
+    """If all values are the least value, the initial place stays, because a value is not less than itself."""
 
     def better(a: Pair, b: Pair) -> tuple[Any, Any]:
         keep = a[1] >= b[1]

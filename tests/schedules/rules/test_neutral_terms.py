@@ -23,7 +23,8 @@ N, M, WIDE = 40, 6, 5
 
 
 def farthest(reducer: Any, other: float, dtype: str = "float32") -> list[Tensor]:
-    """Of the terms that go to each place, the greatest or least; `other` for terms of another place."""
+    """The greatest or the least of the terms that belong to each place; `other` for terms of another
+    place."""
     p, u = te.placeholder((N,), "int32", name="p"), te.placeholder((N, WIDE), dtype, name="u")
     k = te.reduce_axis(N, name="k")
     body = lambda i, j: reducer(te.select(p[k].equal(i), u[k, j], te.const(other, dtype)), axis=k)  # noqa: E731
@@ -90,8 +91,8 @@ def test_a_histogram_stays_one_pass_in_front_of_what_reads_it() -> None:
 
 
 def test_a_running_maximum_is_one_pass_though_rows_read_it() -> None:
-    """The greatest fall from the top so far: the top is no part of the row's loops, which would ask for all
-    terms of each element."""
+    """The greatest fall from the maximum so far. The running maximum is computed outside of the row's loops;
+    inside, each element would need all its terms."""
     x = te.placeholder((8, 50), name="x")
     k, q = te.reduce_axis(50, name="k"), te.reduce_axis(50, name="q")
     top = te.compute((8, 50), lambda i, j: te.max(te.select(k <= j, x[i, k], -1e30), axis=k), name="top")

@@ -193,7 +193,7 @@ def slides(sketch: Any) -> bool:
 
 
 def test_stages_slide_whatever_is_computed_behind_them() -> None:
-    """A result besides theirs has been decided before, and its holes are open."""
+    """Another result was scheduled before, and its holes are still open."""
     x = y = te.placeholder((266, 266), name="x")
     for n in range(5):
         y = cross(y, random.Random(0), f"s{n}")
@@ -219,8 +219,8 @@ def larger(x: Tensor, h: int, w: int, name: str) -> Tensor:
 
 
 def test_plans_that_cannot_slide_leave_their_place_to_others() -> None:
-    """Of an image that is halved twice and doubled twice the cheapest plans would keep rows which move by
-    unequal steps."""
+    """An image is halved twice and doubled twice. The cheapest plans would keep rows that move by unequal
+    steps."""
     x = te.placeholder((1038, 1550), name="x")
     one = smaller(x, "d1")
     back = larger(smaller(one, "d2"), one.shape[0] - 4, one.shape[1] - 4, "u1")
@@ -261,8 +261,8 @@ def test_rows_of_windows_share_what_they_read() -> None:
 
 # -- terms of sums that are stages of their own -------------------------------------------------------------
 def alike(h: int, w: int, near: int, patch: int, swapped: bool = False) -> ComputeDAG:
-    """A mean of neighbours, each weighed by how alike its patch is. swapped: the sum runs over them in the
-    other order than weights lie in."""
+    """A mean of neighbours, weighed by the similarity of their patches. swapped: the sum runs over the
+    neighbours in another order than the weights have in memory."""
     size = near + patch - 1
     x = te.placeholder((h + size - 1, w + size - 1), name="x")
     p, q = te.reduce_axis(patch, name="p"), te.reduce_axis(patch, name="q")
@@ -317,7 +317,7 @@ def test_a_stage_that_several_sums_read_is_not_a_term() -> None:
 
 
 def test_nothing_slides_along_its_vectors() -> None:
-    """A reader that turns its operand moves along the rows of what it reads."""
+    """A reader that transposes its operand moves along the operand's rows."""
     x, w = te.placeholder((24, 96, 96), name="x"), te.placeholder((5,), name="w")
     r = te.reduce_axis(5, name="r")
     turned = te.compute((24, 96, 96), lambda i, j, k: x[i, k, j] * 0.9, name="turned")

@@ -1,4 +1,4 @@
-"""Row chains, column sums, long reductions: every sketch computes what was asked for, at any size."""
+"""Row chains, column sums, long reductions: every sketch gives the right results at any size."""
 
 from __future__ import annotations
 

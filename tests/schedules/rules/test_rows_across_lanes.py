@@ -54,7 +54,7 @@ def solved(n: int) -> Sequence[Any]:
 
 
 def forces(n: int) -> Sequence[Any]:
-    """Of many bodies on each of n points: three numbers that share what a term is made of."""
+    """The effect of many bodies on each of n points: three numbers whose terms share parts."""
     x, p, k = (
         te.placeholder((n, 3), name="x"),
         te.placeholder((50, 3), name="p"),

@@ -95,7 +95,7 @@ def test_they_are_joined_by_default_and_apart_is_on_offer(shape: str) -> None:
 
 
 def test_each_result_has_the_bits_that_it_has_apart() -> None:
-    """Of floats that round, where loops run in the same order."""
+    """Sums of floats have the same bits, because the loops run in the same order."""
     dag = columns()
     inputs = random_inputs(dag, 3, "normal")
     values = [inputs[b.name] for b in dag.inputs]

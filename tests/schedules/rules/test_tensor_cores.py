@@ -86,7 +86,8 @@ def test_zeros_of_padding_are_copied_like_the_rest() -> None:
 
 
 def test_each_row_and_column_is_fetched_once_a_step() -> None:
-    """Of 4 x 8 instructions: rows of all four before the loop over columns, columns inside it."""
+    """With 4 x 8 instructions, the rows of all four are fetched before the loop over columns, and columns
+    inside it."""
     text = source(matrices(4096, 4096, 4096))
     before, _, inside = text.partition("unsigned int b[2];")
     assert "unsigned int a[4][4];" in before
@@ -102,7 +103,7 @@ def test_turned_rows_are_turned_on_the_way_to_registers(turned: bool) -> None:
 
 
 def test_every_option_keeps_the_limits_and_the_prior_ranks_them() -> None:
-    """Of the card with the least shared memory."""
+    """The target is the card with the least shared memory."""
     dag, target = matrices(256, 256, 128), parse("cuda -arch=sm_86")
     for sketch in (s for s in generate(dag, target) if "tensor_cores" in s.made_by):
         population = sample(sketch, structure(sketch, dag), 64, np.random.default_rng(0))

@@ -35,7 +35,7 @@ class Worker:
     name: str
     is_of: MachineClass
     offers: set[str]
-    speed: float = 1.0  # times of everything, beside its class
+    speed: float = 1.0  # factor on all times, in addition to its class's
     batches: int = 0
 
 
@@ -70,10 +70,10 @@ class SimulatedEngine:
         takes: float = math.inf,
         at_once: int = 1,
     ) -> None:
-        """kills: so many workers die with a batch half done, one whenever kill_every were taken.
+        """kills: the number of workers that die with a batch half done, one after every `kill_every` batches.
 
-        takes: workers leave a batch with which they would have taken more traces than this.
-        at_once: a batch is measured once so many workers have one in hand.
+        takes: a worker leaves a batch with which it would have taken more than this number of traces.
+        at_once: batches are measured when this number of workers have one.
         """
         self.all, self.batch_s = {w.name: w for w in workers}, batch_s
         self.kills, self.kill_every, self.deaths, self._taken = kills, kill_every, 0, 0

@@ -1,4 +1,5 @@
-"""Measuring on many (simulated) machines: nothing lost or doubled, classes apart, who is off is named."""
+"""Measuring on many (simulated) machines: no trial is lost or doubled, classes are separate, a worker with
+wrong times is named."""
 
 from __future__ import annotations
 
@@ -92,7 +93,7 @@ def test_all_trials_arrive_and_say_who_measured() -> None:
     ("kills", "tasks"), [(5, 8), (16, 2), *(pytest.param(50, n, marks=pytest.mark.slow) for n in (8, 2))]
 )
 def test_killed_workers_lose_and_double_nothing(kills: int, tasks: int) -> None:
-    """Of two tasks, several batches are on their way at once."""
+    """Several batches of two tasks are measured at the same time."""
     store, trials = connect(":memory:"), 16 * kills
     with closing(SimulatedEngine(crew(4), batch_s=0.03, kills=kills, kill_every=2)) as engine:
         assert tuned(engine, store, trials, tasks).trials == trials
@@ -260,7 +261,7 @@ def different(count: int) -> list[Trace]:
 
 
 def test_many_candidates_are_divided_among_workers() -> None:
-    """The results are in their order; which of them may be rejected is told each part."""
+    """The results are in order; each part gets the list of its candidates that may be rejected."""
     traces = different(21)
     with closing(SimulatedEngine(crew(3), batch_s=0.05)) as engine, closing(measurer(engine)) as asked:
         results = asked.submit(WORKLOAD, traces, gated=[0, 7, 8, 20]).result(10)
@@ -323,7 +324,7 @@ def test_without_workers_it_ends_in_a_sentence(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_fifty_workers_do_not_wait_for_the_fleet() -> None:
-    """What the fleet itself does for a trial: texts, tags, futures, health. The search and log are apart."""
+    """The fleet's own work for a trial: texts, tags, futures, health, without search and log."""
     traces = [safe_default(WORKLOAD, TARGET)] * 8
     with closing(SimulatedEngine(crew(50))) as engine, closing(measurer(engine)) as asked:
         began = time.process_time()

@@ -142,7 +142,7 @@ def test_a_short_look_at_a_busy_machine_is_at_one_core(
     """Threads of a team wait for each other's cores there, for seconds, and would not be trusted."""
     monkeypatch.setattr(calibration, "busy_cores", lambda: 0.9 * usable_cores())
     calibrated(connect(":memory:"), TWO, brief=True)
-    calibrated(connect(":memory:"), TWO)  # who has the time measures all the same
+    calibrated(connect(":memory:"), TWO)  # with enough time, it measures nevertheless
     assert measuring.teams == [(1,), (2,)]
 
 
@@ -165,7 +165,7 @@ def test_kernels_of_another_vector_width_are_not_used() -> None:
 
 def test_rates_are_never_the_wrong_way_round() -> None:
     values = {n: v for n, (v, _) in (ONE | TEAM).items()}
-    rates = rates_of(values | {"bandwidth.L2": 1e10}, TWO)  # measured while somebody else ran
+    rates = rates_of(values | {"bandwidth.L2": 1e10}, TWO)  # measured while another program ran
     assert rates.bandwidths == (8e10, 8e10, 2e10)
     assert rates.team_bandwidths == (2e11, 1.5e11, 3e10)
     assert rates.memory_bandwidth == 3e10

@@ -44,7 +44,7 @@ def found_of(cpu: Cpu, passes: int = 3) -> Characterised:
 
 
 def new(text: str) -> Any:
-    """What the printed module calls NEW."""
+    """The record NEW of the printed module."""
     names: dict[str, Any] = {}
     exec(compile(text, "printed", "exec"), names)
     return names["NEW"]

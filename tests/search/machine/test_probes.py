@@ -70,7 +70,7 @@ def test_disturbed_runs_do_not_count() -> None:
 def test_of_undisturbed_rates_the_upper_quartile_counts() -> None:
     calm = [(float(n), True) for n in (4, 2, 1, 3, 5)]
     assert probes._judged([*calm, (9.0, False), (0.1, False)]).value == 4.0
-    luck = probes._judged([(float(n), False) for n in range(100)])  # nobody was undisturbed
+    luck = probes._judged([(float(n), False) for n in range(100)])  # every probe was disturbed
     assert luck.value == 97.0
     assert not luck.trusted
 

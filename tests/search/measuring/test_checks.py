@@ -1,4 +1,4 @@
-"""What counts as right: tolerances, exactness on integers, poisoned fences, inputs that are indices."""
+"""The checks of results: tolerances, exactness on integers, poisoned fences, inputs that are indices."""
 
 from __future__ import annotations
 

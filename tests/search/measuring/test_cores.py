@@ -1,4 +1,5 @@
-"""Which cores time and which compile; a batch compiles beside the one before it, never on its cores."""
+"""The cores that time and the cores that compile. A batch compiles while the batch before it is timed, never
+on the same cores."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_wrong_answers_stray_writes_and_hangs_are_found() -> None:
     good = compile_trace(workload.dag, default_trace(workload.dag, target), target, "good")
     (source,) = good.objects
     text = source.decode()
-    body = text.index("{", text.index(f" {good.entry}("))  # of what runs, not of what packs b before
+    body = text.index("{", text.index(f" {good.entry}("))  # of the run part, not of the part that packs b
     planted = {
         "spoils its input": "((__global float*)a0)[0] = 7.0f;",
         "writes beyond": "t0[1024 + 3] = 1.0f;",

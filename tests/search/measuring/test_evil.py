@@ -57,7 +57,7 @@ def test_wrong_answers_and_stray_writes_are_found(measurer: LocalMeasurer) -> No
         assert result.seconds == ()
         assert words in str(result.error), kind
     assert [r.status for r in (results[0], results[-1])] == [Status.OK, Status.OK]
-    assert len(measurer.pids()) == 2  # nobody died of it
+    assert len(measurer.pids()) == 2  # no process died
 
 
 def test_the_deadly_are_blamed_and_the_good_get_their_times(measurer: LocalMeasurer) -> None:
@@ -124,7 +124,7 @@ def test_nobody_outlives_a_killed_parent() -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process exists and is no zombie."""
+    """Whether the process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

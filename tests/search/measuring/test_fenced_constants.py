@@ -1,5 +1,5 @@
-"""What candidates only read: a stray write into a small array is found and mended, into a large one it ends
-the process."""
+"""Arrays that candidates only read: a stray write into a small array is found and undone; into a large one,
+it ends the process."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ def test_an_algorithm_may_have_its_own_tolerance(measurer: LocalMeasurer) -> Non
 
 
 def test_such_a_tolerance_is_of_the_largest_element(measurer: LocalMeasurer) -> None:
-    """What Winograd's gate says: 2e-5 of the output's largest element, against float64."""
+    """The limit for Winograd's method: 2e-5 of the output's largest element, against float64."""
     near, far = (measurer.measure_artifacts(addition(), [scaled(e)], 2e-5)[0] for e in (1e-5, 3e-5))
     assert near.ok, near.error
     assert near.max_error == pytest.approx(1e-5, rel=0.05)
@@ -288,7 +288,7 @@ def test_the_oracle_answers_once_per_question(monkeypatch: pytest.MonkeyPatch) -
     with LocalMeasurer(TARGET, replace(OPTIONS, peak_flops=1e6)) as measurer:
         results = measurer.measure_artifacts(addition(), [evil("right"), scaled(1e-9)])
     assert all("verified again on fresh inputs" in r.note for r in results)
-    assert not any(wide for _, _, wide in asked)  # nobody needs float64
+    assert not any(wide for _, _, wide in asked)  # no candidate needs float64
     assert {seed for _, seed, _ in asked} == {0, 1, 7919}
 
 
@@ -305,7 +305,7 @@ def test_what_compiled_once_is_not_compiled_again(monkeypatch: pytest.MonkeyPatc
         monkeypatch.undo()
         assert pool.build(other, [rows(other, 2)])[0] != first[0]
         pool._keep(("w", "t"), replace(first[0], artifact={"objects": ["x" * (building.KEPT_BYTES + 1)]}))
-        assert (pool._kept, pool._kept_bytes) == ({}, 0)  # too large to be kept beside anything
+        assert (pool._kept, pool._kept_bytes) == ({}, 0)  # too large to be kept together with anything else
 
 
 def test_a_reference_that_outlasts_the_deadline_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +317,7 @@ def test_a_reference_that_outlasts_the_deadline_is_given_up(monkeypatch: pytest.
             measurer.measure(w, [Trace()])
         left[0] = 100.0
         monkeypatch.undo()
-        (result,) = measurer.measure(w, [Trace()])  # a new child, which knows nothing of that
+        (result,) = measurer.measure(w, [Trace()])  # a new child, without the answers of the old one
     assert result.ok, result.error
 
 

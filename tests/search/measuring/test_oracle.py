@@ -21,7 +21,7 @@ def image(n: int, h: int, c: int) -> ComputeDAG:
 
 
 def test_steps_of_scans_stay_in_order() -> None:
-    """However long they are; what stands beside them is divided."""
+    """They stay whole, however long they are; other loops are divided."""
     dag = ComputeDAG.of([*recurrent(64, 8, 128)])
     trace = oracle_trace(dag, long_points=1)
     lower(trace.replay(dag))

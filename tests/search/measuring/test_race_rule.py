@@ -1,4 +1,4 @@
-"""Who needs another sample."""
+"""The candidates that need another sample."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_everybody_gets_three() -> None:
 
 
 def test_the_slower_stop_and_the_others_go_on() -> None:
-    drift = [1.0, 1.5, 2.0]  # it hits all of a round alike
+    drift = [1.0, 1.5, 2.0]  # it affects all samples of a round equally
     samples = {n: [ratio * d for d in drift] for n, ratio in enumerate((1.0, 1.005, 1.03, 2.9))}
     assert racing(samples, wanted=5) == racing(samples, wanted=5, sure=True) == {0, 1}
 

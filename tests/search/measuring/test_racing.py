@@ -1,4 +1,4 @@
-"""The race's parent side, with a child that answers what it is told to."""
+"""The parent's side of a race, with a child that gives planned answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_machine_that_is_never_calm_is_not_waited_for_in_every_round(
         references[:] = seen
         rests.clear()
         race._round([entrant])
-        assert not references  # all were asked for
+        assert not references  # all were requested
         return len(rests)
 
     assert rests_of(CALM) == 0

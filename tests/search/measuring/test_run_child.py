@@ -1,5 +1,5 @@
-"""What the run child keeps: what is prepared, for candidates that share the code; large constants, for all
-questions."""
+"""The run child keeps prepared arrays for candidates that share the code, and large constants for all
+inputs."""
 
 from __future__ import annotations
 

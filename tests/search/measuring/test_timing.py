@@ -1,4 +1,4 @@
-"""What one sample is: which calls, what lies in the caches before them, when it is taken again."""
+"""A sample: its calls, the contents of the caches before them, and when it is taken again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autotensor.search.measuring.timing import Sampler, _calm, _first
 
 
 class Calls:
-    """Stands for a kernel: what each call takes, and whether somebody took the core away meanwhile."""
+    """Replaces a kernel: the time of each call, and whether another program took the core meanwhile."""
 
     def __init__(self, *samples: tuple[float, bool]) -> None:
         self.samples = list(samples)
@@ -104,7 +104,8 @@ def test_calls_are_timed_one_by_one_and_arguments_rotate() -> None:
 
 @pytest.mark.parametrize("nthreads", [1, 2, 3])
 def test_writing_what_is_there_changes_nothing(nthreads: int) -> None:
-    """Every whole line is visited by one thread, whatever divides among how many; nothing beside them is."""
+    """Every whole cache line is visited by exactly one thread, for any division and number of threads.
+    Nothing else is visited."""
     loop = native_loop()
     touch = loop.code.addresses["touch"]
     rng = np.random.default_rng(0)
@@ -118,7 +119,8 @@ def test_writing_what_is_there_changes_nothing(nthreads: int) -> None:
 
 
 def test_a_sample_ends_when_its_time_is_up_many_times_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls of a kernel that lose their cores every time: a few of them, not the thousand that were asked."""
+    """Calls of a kernel that loses its core every time: only a few are made, not the thousand that were
+    requested."""
     asked: list[int] = []
 
     class Loop:

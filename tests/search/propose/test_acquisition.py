@@ -1,4 +1,4 @@
-"""Which candidates are measured next: expected improvement, and not all alike."""
+"""The candidates to measure next: expected improvement, and differences between them."""
 
 from __future__ import annotations
 

@@ -71,8 +71,8 @@ def test_the_descent_takes_small_steps_from_the_best_two() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_descent_gets_lower_though_the_model_learns_nothing(seed: int) -> None:
-    """From the prior's choice towards the optimum by steps alone; what looks the same is asked once only, and
-    this bowl tells it apart."""
+    """Steps alone lead from the prior's choice towards the optimum. Candidates with the same loops are
+    proposed only once; in this bowl they have different times."""
     t = Tuner(task(PRODUCT), PriorModel(), RATES, seed=seed)
     drive(t, bowl, 96)
     assert t.best_seconds <= 1.2e-4
@@ -110,7 +110,8 @@ def test_what_is_good_in_one_structure_is_tried_in_others() -> None:
 
 
 def test_unknown_computations_are_bred() -> None:
-    """Where the best is far from the prior's choice, children of the best told are asked, too."""
+    """If the best candidate is far from the prior's choice, children of the best measured candidates are
+    proposed, too."""
     general = Tuner(Task(unknown_reduction(), TARGET), XGBModel(), RATES)
     assert all(is_general(s) for s in general.sketches)
     told: set[str] = set()

@@ -1,4 +1,4 @@
-"""Populations never leave the options, and moves are what they are called."""
+"""Populations contain only options of the holes, and each kind of move does what its name says."""
 
 from __future__ import annotations
 
@@ -137,7 +137,8 @@ def test_components_of_an_option_are_one_decision() -> None:
 
 
 def test_decisions_are_carried_to_another_sketch() -> None:
-    """By name: the same option, or the nearest one; what only the other asks keeps its default."""
+    """Holes are matched by name: a hole gets the same option, or the nearest one. Other holes keep their
+    defaults."""
     here = Sketch(holes=(Hole("rows", ((1,), (4,), (16,)), (4,)), Hole("unroll", ((1,), (2,)), (1,))))
     there = Sketch(
         holes=(Hole("lanes", ((8,), (16,)), (16,)), Hole("rows", ((2,), (3,), (16,), (32,)), (2,)))

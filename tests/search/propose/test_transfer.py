@@ -1,4 +1,5 @@
-"""What was fast elsewhere, re-fitted: families, distances, holes, and who is asked first."""
+"""Schedules that were fast for other tasks, fitted to this one: families, distances, holes, and the order of
+the tasks."""
 
 from __future__ import annotations
 
@@ -153,7 +154,7 @@ def test_a_run_begins_with_what_the_log_knows_of_other_sizes_and_says_so() -> No
     run([PRODUCT], 16, store, seed=1)
     (mine,) = (s for s in store.sessions(SessionKind.SEARCH) if s.seed == 1)
     again = [r for r in store.trials(PRODUCT.key, session=mine.id) if r.round == 0]
-    assert "log" in [r.made_by for r in again]  # its own best of another run: measured again, not believed
+    assert "log" in [r.made_by for r in again]  # its own best of another run is measured again
     assert all(r.samples for r in again if r.status is Status.OK)
 
 
@@ -165,7 +166,7 @@ def test_without_warm_start_the_log_suggests_nothing() -> None:
 
 
 def test_what_is_measured_while_a_run_lies_killed_changes_nothing() -> None:
-    """A run knows what the log held when it began."""
+    """A run uses the contents that the log had when the run began."""
     store, whole, first, second = connect(":memory:"), FakeMeasurer(), FakeMeasurer(), FakeMeasurer()
     run([SMALL_PRODUCT], 16, store)
     other = connect(":memory:")

@@ -1,4 +1,5 @@
-"""One task, asked and told by hand: determinism, no repetition, and better than chance."""
+"""One task, with calls of `ask` and `tell`: determinism, no repetition, and better results than random
+candidates."""
 
 from __future__ import annotations
 

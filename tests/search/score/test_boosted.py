@@ -1,4 +1,5 @@
-"""XGBModel: the prior when nothing is known, quick to fit, the same whenever asked, honest about doubts."""
+"""XGBModel: without data it is the prior; it is quick to fit; its predictions can be repeated; its spread is
+right."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def test_levels_of_workloads_are_kept_apart() -> None:
 
 
 def logged(workloads: int, alike: bool) -> XGBModel:
-    """A model that knows so many: what the prior misses is the same in all of them, or chance in each."""
+    """A model of this number of tasks. The prior's error is the same in all of them, or random in each."""
     model = XGBModel()
     for n in range(workloads):
         matrix, prior, seconds = table(60, seed=n)
@@ -116,7 +117,7 @@ def test_predictions_do_not_depend_on_when_they_were_asked_for(in_flight: int) -
 
 
 def rows_known(model: XGBModel, batches: int) -> list[int]:
-    """The numbers of rows that its ensembles were fitted to while so many batches of eight arrive."""
+    """The numbers of rows to which its ensembles were fitted while this number of batches of eight arrive."""
     known: list[int] = []
     for n in range(batches):
         model.learn(*table(8, seed=n), "w")
@@ -127,7 +128,8 @@ def rows_known(model: XGBModel, batches: int) -> list[int]:
 
 
 def test_the_more_rows_are_in_flight_the_rarer_the_fits() -> None:
-    """A fit that is younger than half of what is in flight would have been as old when the answer comes."""
+    """A fit need not be younger than half of the batches in flight, because it would be as old when the
+    answer comes."""
     alone, fleet = XGBModel(), XGBModel()
     fleet.rows_in_flight = 48  # a step of 24
     assert rows_known(alone, 12) == [16, 32, 48, 64, 80, 96]
@@ -237,7 +239,7 @@ def test_rows_correct_a_saved_model(tmp_path: Path) -> None:
 
 
 def test_a_saved_model_counts_as_far_as_it_holds_here(tmp_path: Path) -> None:
-    """Where what it says is the opposite of what is measured, the trees need not unlearn it first."""
+    """If its predictions are the opposite of the measured times, the trees need not unlearn them first."""
     logged(12, alike=True).save(tmp_path / "seed.json")
     shares = {}
     for name, sign in (("agrees", 1.0), ("contradicts", -1.0)):

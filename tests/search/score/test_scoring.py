@@ -1,4 +1,4 @@
-"""What recorded formulas give is, to the bit, what picture, prior and features make of arrays."""
+"""Recorded formulas give exactly the numbers that picture, prior and features compute from arrays."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_measured_kernels_and_warm_weights() -> None:
 
 
 def test_what_is_said_of_a_population_depends_on_it() -> None:
-    """Whether a loop's vectors move an axis is asked of all candidates together."""
+    """Whether a loop's vectors move along an axis is computed for all candidates together."""
     dag, target = gemm(32, 32, 32).dag, TARGETS[0]
     sketch = generate(dag, target)[0]
     state = structure(sketch, dag)

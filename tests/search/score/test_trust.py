@@ -1,4 +1,4 @@
-"""Trust: learned from what was said of workloads that were left out, and by no single one of them."""
+"""Trust is learned from predictions for workloads that were left out, and never from only one of them."""
 
 from __future__ import annotations
 
