@@ -443,7 +443,7 @@ def usable_cores() -> int:
 
 
 def whole_cores(quota: float) -> int:
-    """The fastest number of threads under a quota of so many cores.
+    """The fastest number of threads under a quota of this number of cores.
 
     A larger team is stopped for a part of each period; from TEAM_FROM on, it is nevertheless faster.
 

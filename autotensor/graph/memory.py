@@ -51,8 +51,8 @@ class MemoryPlan:
     arena_bytes: int
     lower_bound_bytes: int  # most bytes alive at one step
     strategy: str
-    # Each box lists the positions of values that begin at one offset and are not alive together. There are no
-    # boxes in plans for values of known sizes, which may lie anywhere.
+    # Each box lists the positions of values that begin at one offset and are not alive together. Plans for
+    # values of known sizes have no boxes: these values may lie anywhere.
     boxes: tuple[tuple[int, ...], ...] = ()
 
     @property

@@ -248,7 +248,7 @@ class _Loop:
         return self.options.least_gain * sum(map(Course.expected_s, self.runs))
 
     def _fill(self) -> None:
-        """Submits batches until the measurer has as many as it takes, or no other task is open."""
+        """Submits batches until the measurer takes no more, or until no other task is open."""
         while True:
             self._finish_tasks()
             run = self._next()

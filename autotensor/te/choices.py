@@ -48,7 +48,8 @@ def _body(body: Expr, neutral: Expr, extents: Extents) -> Expr:
 
 
 def choice(e: Expr, neutral: Expr) -> Select | None:
-    """The term as a choice that gives `neutral` where its condition fails; None if it is none."""
+    """The term as a choice that gives `neutral` where its condition fails; None if the term has another
+    form."""
     zero = isinstance(neutral, Const) and neutral.value == 0
     match e:
         case Select(_, _, Const() as otherwise) if otherwise == neutral:

@@ -38,7 +38,8 @@ FACTOR_POINTS = 4 << 20
 
 
 def contracted(stage: StageOp, value: Evaluator) -> Array | None:
-    """The value, in float64, that a sum of products adds to its identity; None if the stage is no such sum.
+    """The value, in float64, that a sum of products adds to its identity; None if the stage is not such a
+    sum.
 
     value: computes an expression over a grid of axes; its result has extent 1 along the axes on which the
     expression does not depend. If a condition leaves out products, all factors must be finite; otherwise the

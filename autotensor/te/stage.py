@@ -39,7 +39,7 @@ class IterDef:
         return const(self.extent) if self.runtime is None else self.runtime
 
     def blocks(self, name: str, of: int) -> IterDef:
-        """An axis over the axis's blocks of so many points; the last block may be a part."""
+        """An axis over blocks of this number of points; the last block may be smaller."""
         runtime = None if self.runtime is None else simplify((self.runtime + (of - 1)) // of)
         return IterDef(name, -(-self.extent // of), self.kind, runtime)
 

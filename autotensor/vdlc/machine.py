@@ -90,7 +90,7 @@ def _act(name: str, target: Array, *sources: Array) -> None:
 
 
 class _Clock:
-    """The times when instructions begin and end. A buffer that is written anew uses its other copy."""
+    """The times when instructions begin and end. A buffer that is written again uses its other copy."""
 
     def __init__(self, pads: Mapping[str, Pad], overlap: bool) -> None:
         copies = 1 + overlap

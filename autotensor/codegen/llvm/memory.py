@@ -161,7 +161,7 @@ def _looked_up(w: ValueWriter, e: Load, index: Expr, mask: Expr | None) -> str:
 
 
 def _inside(w: ValueWriter, buffer: Buffer, start: Affine, offsets: Sequence[int], lanes: int) -> bool:
-    """Whether vectors of so many lanes at these ascending offsets never reach beyond the buffer."""
+    """Whether vectors with this number of lanes, at these ascending offsets, stay inside the buffer."""
     if not offsets or buffer.strides or buffer.extents:
         return False
     last = prod(buffer.shape) - lanes - (offsets[-1] - offsets[0])
@@ -169,8 +169,8 @@ def _inside(w: ValueWriter, buffer: Buffer, start: Affine, offsets: Sequence[int
 
 
 def _stretch(offsets: Sequence[int]) -> int:
-    """The width of two vectors that together hold all lanes and reach not beyond them; 0 if there are
-    none."""
+    """The width of two vectors that together hold all lanes and nothing beyond them; 0 if there is no such
+    width."""
     span, width = max(offsets) - min(offsets) + 1, 1
     while 2 * width <= min(span, len(offsets)):
         width *= 2

@@ -37,7 +37,7 @@ def gelu(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 def _form(x: GraphNode, other: GraphNode, uses: Uses) -> str | None:
-    """The form of GELU that is the product of x and `other` = 1 + f(…); None if it is no GELU."""
+    """The form of GELU that is the product of x and `other` = 1 + f(…); None if it is not a GELU."""
     one = shifted(other)
     if one is None or one[0] != 1.0 or uses[other] != 1:
         return None

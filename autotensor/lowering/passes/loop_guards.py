@@ -229,7 +229,8 @@ def _share(cond: Compare, known: Bounds) -> float:
 
 
 def _is_long(s: Stmt) -> bool:
-    """Whether a statement is so long that a test before it costs nothing; then the test cuts no loop."""
+    """Whether a statement is so long that a test before it costs nothing. Then no loop is cut for the
+    test."""
     return _turns(s) >= LONG
 
 

@@ -246,7 +246,7 @@ def _fields(target: Target) -> tuple[_Field, ...]:
         # wrongly
         _Field("region", _cycles(handed, "handing"), 0.3, "cycles of a region that hands 1 KiB on"),
         _Field("join", _cycles(joined, f"parts.t{TEAM}"), 0.3, "cycles to add up 24 lines of sums"),
-        # measured on steps of 12 to 28 FMAs: in these, another tile is no faster
+        # measured on steps of 12 to 28 FMAs: in these, no other tile is faster
         _Field("panel_wait", _beside("L2", target), 0.15, "FMAs more for a vector from L2", least=1.0),
         _Field("stream_cost", _beside("L3", target), 0.25, "FMAs more for a vector from L3", least=1.0),
         _Field("tile_stream", lambda p: p["kernel.1x4.L3"] / 4, 0.25, "FMAs' time a vector from L3 alone"),
