@@ -45,7 +45,7 @@ def test_gradient_equals_finite_differences(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_compiled_gradients_equal_the_reference(name: str) -> None:
-    """Through partition, schedules and LLVM, in the operator's own types."""
+    """Gradients that went through partition, schedules and LLVM, in the operator's own types."""
     for case in OPERATORS.get(name).cases[-2:]:
         arrays = case.arrays(np.random.default_rng(1))
         inputs = [input(a.shape, str(a.dtype), f"x{n}") for n, a in enumerate(arrays)]

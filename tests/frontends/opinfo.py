@@ -1,9 +1,9 @@
-"""Torch's own judge of its operators, the OpInfo database, asked about `at.from_torch`.
+"""Tests `at.from_torch` with OpInfo, torch's own database of samples of its operators.
 
     OpInfo ──sample──▶ module of its tensors ──from_torch──▶ graph ──compile_model──▶ values, held to eager's
 
-Every sample becomes a row: what became of it, and the words. Samples are judged in child processes, some
-forty operators in each, so that an operator that ends its process is a row too.
+Every sample becomes a row with its outcome and a message. Samples are judged in child processes, some forty
+operators in each. So an operator that ends its process becomes a row, too.
 
     python tests/frontends/opinfo.py --samples 3 --out rows.jsonl [--only add,mul] [--core]
 """
@@ -36,11 +36,12 @@ UNWRITTEN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One sample. words: of an error, or how the values differ; seconds: of export, conversion and run."""
+    """One sample. words: the message of an error, or the difference of the values. seconds: the time of
+    export, conversion and run."""
 
     op: str  # name, and after a dot the variant
     dtype: str
-    sample: int  # number among the operator's samples
+    sample: int  # the sample's number, among those of the operator
     outcome: str
     words: str = ""
     seconds: float = 0.0
@@ -100,7 +101,7 @@ def judge(function: Any, sample: Any, *, name: str = "op") -> tuple[str, str]:
 
 
 def _tied(sample: Any, ours: Any, theirs: Any) -> bool:
-    """Whether our places differ from torch's among equal elements only."""
+    """Whether our places differ from torch's only among equal elements."""
     from autotensor.frontends.torch.element_types import to_tensor
 
     x = sample.input
@@ -112,12 +113,14 @@ def _without(shape: Any, axis: int) -> Any:
     return shape[:axis] + shape[axis + 1 :]
 
 
-# Whose places of equal elements are anybody's choice: any that name the same values, each once, are right.
+# Operators whose places of equal elements are arbitrary: any places that name the same values, each once, are
+# right.
 PLACES = frozenset({"topk", "kthvalue", "median", "nanmedian", "mode", "sort", "argsort", "msort"})
 
 
 def same_elements(x: Any, ours: Any, theirs: Any, dim: int) -> bool:
-    """Whether both place tensors name the same elements of x along the axis, ours each of them once."""
+    """Whether both tensors of places name equal elements of x along the axis, and ours names no place
+    twice."""
     import torch
 
     if not x.dim():
@@ -167,8 +170,8 @@ def _in_double(module: Any, tensors: Sequence[Any]) -> Any:
 def differs(ours: Any, theirs: Any, exact: Any, *, unwritten: bool = False) -> str:
     """The difference between our result and torch's; "" if there is none.
 
-    Numbers with fractions may be apart by what torch.testing allows between float32 results, or be three
-    times as far from the float64 result as torch's own are. Everything else is the same or wrong.
+    Floats may differ by the amount that torch.testing allows for float32 results, or may be up to three times
+    as far from the float64 result as torch's own. All other values must be equal.
     """
     import numpy as np
     import torch

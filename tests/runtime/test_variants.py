@@ -1,4 +1,5 @@
-"""One file for several processors: the best that runs here is taken, and one sentence if none does."""
+"""One file for several processors: loading takes the best variant that runs here. If none runs, the error has
+one sentence."""
 
 from __future__ import annotations
 
@@ -84,7 +85,8 @@ def test_a_file_of_several_answers(variants: dict[str, Artifact], tmp_path: Path
 def test_variants_that_share_a_folder_keep_apart_what_they_prepare(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same weights in as many bytes, in panels of another width: on two machines with one home folder."""
+    """The same weights in the same number of bytes, but in panels of another width, as on two machines that
+    share a home folder."""
     monkeypatch.setenv("AUTOTENSOR_CACHE_DIR", str(tmp_path / "cache"))
     place, x = tmp_path / "mlp.atm", np.linspace(-1, 1, 4 * 784, dtype=np.float32).reshape(4, 784)
     graph = MODELS.get("mlp").build(batch=4)

@@ -21,7 +21,7 @@ TARGET = parse("llvm -mcpu=x86-64-v4 -threads=2")
 
 
 def batch_last(rows: int = 37, columns: int = 7, depth: int = 11, most: bool = False) -> ComputeDAG:
-    """c[i, j] of a[k, i] and b[j, k, i]: both lie along i, a computed one among them."""
+    """c[i, j] from a[k, i] and e[j, k, i]. Both are contiguous along i, and e is computed."""
     a = te.placeholder((depth, rows), name="a")
     b = te.placeholder((columns, depth, rows), name="b")
     k = te.reduce_axis(depth, name="k")
@@ -89,10 +89,10 @@ def test_the_longest_axis_is_chosen() -> None:
 
 
 def test_a_turned_result_is_not_computed_in_slivers() -> None:
-    """Parts of rows lie apart: one element of each of 64 rows is 64 vectors."""
+    """Parts of rows do not follow one another in memory: one element of each of 64 rows needs 64 vectors."""
     by_default = generate(largest(1000, 256, 32), TARGET)[0]
     assert "pipeline" not in by_default.made_by
-    (op,) = largest(64, 3, 32).stages  # of rows of three elements
+    (op,) = largest(64, 3, 32).stages  # rows have three elements
     assert vectors_in_box(op, (64, 1), 8) == 64
     assert vectors_in_box(op, (64, 3), 8) == 24
 
@@ -108,8 +108,8 @@ def in_readers_order(dag: ComputeDAG) -> bool:
 
 
 def matched(rows: int = 3, columns: int = 40, depth: int = 5, shifts: int = 4, **form: bool) -> ComputeDAG:
-    """The best of few shifts of a window (`window`) or of a product, of shifted columns or (`tables`) of
-    different ones."""
+    """The best of a few shifts of a product, or of a window (`window`). The shifts read shifted columns, or
+    different tables (`tables`)."""
     window, tables, between, least = (form.get(f, False) for f in ("window", "tables", "between", "least"))
     k, d = te.reduce_axis(depth, "k"), te.reduce_axis(shifts, "d")
     down = depth - 1 if window else 0

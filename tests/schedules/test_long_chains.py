@@ -33,7 +33,7 @@ def nested(levels: int) -> list[te.Tensor]:
 
 
 def chain(stages: int) -> list[te.Tensor]:
-    """So many stages, each of one multiplication and one addition."""
+    """This number of stages, each with one multiplication and one addition."""
     x = y = te.placeholder((40,), name="x")
     for n in range(stages):
         y = te.compute((40,), lambda i, y=y: y[i] * 0.5 + 1.0, name=f"y{n}")
@@ -83,7 +83,7 @@ def test_a_long_chain_is_cut_where_it_would_be_too_deep(stages: int) -> None:
     state = default_trace(dag, TARGET).replay(dag)
     deepest = max(height(b) for s in state.live() for b in s.op.bodies)
     assert deepest <= MOST_NESTED
-    assert len(state.live()) <= 2 + 3 * stages // MOST_NESTED  # and no more often than that
+    assert len(state.live()) <= 2 + 3 * stages // MOST_NESTED  # the chain is not cut more often than needed
     a = np.linspace(-3, 3, 40, dtype=np.float32)
     np.testing.assert_allclose(at.build(tensors, target=TARGET)(a), expected(tensors, a), rtol=1e-6)
 

@@ -1,4 +1,4 @@
-"""Symmetric reductions: which are found, that one half is made, and that it is right."""
+"""Symmetric reductions are found, only one half of them is computed, and the results are right."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_whole_numbers_are_made_whole(dtype: str) -> None:
     assert not is_mirrored(dag)
     assert (exchangeable(dag.stages[-1]) is None) == (
         dtype == "uint8"
-    )  # where the amount is the number itself
+    )  # the absolute value of an unsigned number is the number itself
 
 
 def test_bodies_that_share_much_are_compared_at_once() -> None:

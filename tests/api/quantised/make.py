@@ -1,6 +1,6 @@
 """Makes the files in this folder: a small classifier in floats, and its files by onnxruntime.quantization.
 
-python tests/api/quantised/make.py        those that are here are by onnxruntime 1.32 and onnx 1.23
+python tests/api/quantised/make.py        onnxruntime 1.32 and onnx 1.23 wrote the files in this folder
 """
 
 from __future__ import annotations

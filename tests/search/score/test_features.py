@@ -1,4 +1,4 @@
-"""Features: finite, named, and of a candidate alone."""
+"""Features are finite and have names, and depend on one candidate alone."""
 
 from __future__ import annotations
 
