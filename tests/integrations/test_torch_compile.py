@@ -1,4 +1,5 @@
-"""`torch.compile(model, backend="autotensor")` against eager, its graph breaks, and what it leaves alone."""
+"""`torch.compile(model, backend="autotensor")` compared with eager mode; graph breaks; parts that stay in
+eager mode."""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ def test_equals_eager(name, parts):
 
 
 class Branching(nn.Module):
-    """Python decides on a value, and prints: three parts."""
+    """Python branches on a value and prints, so there are three parts."""
 
     def __init__(self):
         super().__init__()
@@ -133,7 +134,7 @@ def test_weights_that_change_are_seen(parts):
 
 
 def test_a_block_that_is_compiled_alone_keeps_code_for_every_layer(parts):
-    """Dynamo gives the weights of all to one part."""
+    """Dynamo uses one part for all blocks, and passes their weights to it."""
     layers = [nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).eval() for _ in range(5)]
     for n, layer in enumerate(layers):
         layer[1].running_mean.fill_(n)
@@ -228,7 +229,7 @@ def test_a_buffer_that_others_keep_changing_is_read_at_every_call_in_the_end(par
     "options", [{}, {"guard_filter_fn": torch.compiler.skip_guard_on_inbuilt_nn_modules_unsafe}]
 )
 def test_weights_that_are_replaced_are_seen(parts, options):
-    """Also where the allocator gives the new ones the memory of the old ones, and without dynamo's guards."""
+    """Also if the new weights get the memory of the old ones, and without dynamo's guards."""
     module, x = nn.Linear(3, 2).eval(), torch.randn(4, 3)
     f = compiled(module, **options)
     with torch.no_grad():
@@ -240,7 +241,7 @@ def test_weights_that_are_replaced_are_seen(parts, options):
 
 
 def test_results_that_share_memory_with_inputs_do_so(parts):
-    """AOT autograd's own wrappers are left out only where there is nothing to put back."""
+    """AOT autograd's own wrappers are left out only if they have no views or writes to repeat."""
     f = torch.compile(lambda x: (x * 2, x.view(-1)), backend=autotensor, options=LOG)
     x = torch.randn(2, 3)
     with torch.no_grad():
@@ -250,7 +251,7 @@ def test_results_that_share_memory_with_inputs_do_so(parts):
 
 
 def test_results_lie_in_memory_as_torch_lays_them(parts):
-    """Code behind a graph break may see how."""
+    """Code after a graph break may read the strides."""
 
     def laid(x):
         y = x * 2
@@ -291,7 +292,7 @@ def test_sizes_that_change(parts):
 
 
 def test_numbers_of_modules_when_all_sizes_are_open(parts):
-    """Dynamo hands over a norm's epsilon in a tensor then."""
+    """Dynamo then passes a norm's epsilon in a tensor."""
     module = Normed().eval()
     f = torch.compile(module, backend=autotensor, options=LOG, dynamic=True)
     with torch.no_grad():
@@ -303,7 +304,8 @@ def test_numbers_of_modules_when_all_sizes_are_open(parts):
 
 
 class Times(nn.Module):
-    """Times a number that no shape tells: what dynamo leaves open is compiled for each that comes."""
+    """Multiplies by a number that does not follow from shapes: the part is compiled for each value that
+    dynamo leaves open."""
 
     def __init__(self):
         super().__init__()
@@ -367,7 +369,7 @@ def test_training_is_left_to_torch():
     torch._dynamo.reset()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        f(x)  # said once
+        f(x)  # the reason is given once
 
 
 def test_what_is_not_converted_runs_in_eager_mode():
@@ -463,7 +465,7 @@ def test_trials_are_measured_and_kept(tmp_path):
 
 
 def test_the_entry_point_is_declared(monkeypatch):
-    """pyproject names the backend; torch finds what is declared like this by name."""
+    """pyproject.toml declares the backend, so that torch finds it by its name."""
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     points = tomllib.loads(text)["project"]["entry-points"]["torch_dynamo_backends"]
     point = importlib.metadata.EntryPoint("autotensor", points["autotensor"], "torch_dynamo_backends")

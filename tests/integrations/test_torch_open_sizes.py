@@ -1,4 +1,4 @@
-"""`torch.compile` with sizes left open: one program for all that come."""
+"""`torch.compile` with open sizes: one program for all sizes."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_ten_sizes_are_one_compilation(name, parts):
 
 
 def drawn(rng: random.Random) -> nn.Module:
-    """A module on [batch, length, 8] whose sizes are computed with."""
+    """A module on [batch, length, 8] that computes with its sizes."""
 
     class Turned(nn.Module):
         def forward(self, x):

@@ -260,7 +260,7 @@ def test_a_loop_of_one_turn_is_its_body(kind):
 
 
 def test_what_stands_for_a_variable_is_known_where_it_lies():
-    """j is i + 0, which is below 4; the loop over k is around both, and has no part in it."""
+    """j is i + 0, which is below 4. The loop over k is outside of both, and does not matter."""
     nest = loop(k, 2, loop(i, 4, loop(j, 1, put(j * 2 // 8 + n), begin=i)))
     assert str(simplify(nest)) == "for k in range(2):\n  for i in range(4):\n    A[n] = 0"
 

@@ -1,4 +1,5 @@
-"""Searches for nodes of a class look only where there are some, and find what a whole walk finds."""
+"""Searches for nodes of a class visit only parts that contain some, and find the same nodes as a whole
+walk."""
 
 from __future__ import annotations
 

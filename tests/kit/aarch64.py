@@ -1,9 +1,10 @@
-"""Kernels and models for aarch64, run here: as C libraries, linked by a cross compiler, under qemu-user.
+"""Runs kernels and models for aarch64 on this machine: as C libraries, linked by a cross compiler, under
+qemu-user.
 
     artifact ─▶ library of `prepare` ─▶ qemu ─▶ prepared weights ─▶ library of `entry` ─▶ qemu ─▶ outputs
 
-Debian's packages: gcc-aarch64-linux-gnu, libc6-dev-arm64-cross, qemu-user. Without them tests are skipped,
-which `.ci/run` takes for a failure.
+Debian's packages: gcc-aarch64-linux-gnu, libc6-dev-arm64-cross, qemu-user. Without them, tests are skipped;
+`.ci/run` counts this as a failure.
 """
 
 from __future__ import annotations

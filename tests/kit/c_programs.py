@@ -55,7 +55,10 @@ def ran(program: Path | Sequence[str], *words: object, code: int | tuple[int, ..
     before = [str(program)] if isinstance(program, Path) else list(program)
     done = subprocess.run(
         [*before, *map(str, words)],
-        env={**os.environ, "TSAN_OPTIONS": "halt_on_error=1"},  # to explain each of thousands takes minutes
+        env={
+            **os.environ,
+            "TSAN_OPTIONS": "halt_on_error=1",
+        },  # reports of thousands of races would take minutes
         capture_output=True,
         text=True,
         timeout=600,

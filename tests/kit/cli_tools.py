@@ -1,4 +1,5 @@
-"""Helpers of the command line's tests: run it here or as a process; logs written without measuring."""
+"""Helpers of the command line's tests: they run it in this process or in another one, and write logs without
+measuring."""
 
 from __future__ import annotations
 
@@ -90,7 +91,8 @@ def mlp_plan() -> ModelPlan:
 
 
 def add_two_machines(store: TrialStore, plan: ModelPlan) -> None:
-    """Three trials of the model's first task here, one of its second on another machine, much faster."""
+    """Three trials of the model's first task on this machine, and one of its second task on another, much
+    faster machine."""
     add_trials(store, plan.tasks[0].workload, [3e-5, 1e-5, 2e-5])
     add_trials(store, plan.tasks[1].workload, [1e-9], fingerprint="elsewhere", cpu="Faster CPU 9000")
 

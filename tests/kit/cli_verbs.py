@@ -1,4 +1,4 @@
-"""A folder in which every verb of `autotensor` has something to say, and the words that make it say that."""
+"""A folder in which every verb of `autotensor` prints something, and the arguments of each verb."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuning_db import connect
 QUANTISED = Path(__file__).parents[1] / "api" / "quantised"
 LOG = "log.db"
 RUNS = "runs.db"  # a run with a race and an end; races at two commits, the second of which is no slower
-VERBS: dict[str, list[str]] = {  # as docs/command-line.md calls it → how it is called in the folder
+VERBS: dict[str, list[str]] = {  # the name in docs/command-line.md → words for this folder
     "tune": ["tune", "mlp", "--trials", "2", "--cost-model", "prior", "--threads", "1", "--out", "new.atm"],
     "compile": ["compile", "mlp", "--out", "again.atm"],
     "compile --emit c": ["compile", "mlp.atm", "--emit", "c", "--out", "library"],

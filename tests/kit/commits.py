@@ -1,4 +1,5 @@
-"""A log of races at two commits, as machines make them: drift, noise, outliers. Nothing is measured."""
+"""A log of races at two commits, with drift, noise and outliers like those of real machines. Nothing is
+measured."""
 
 from __future__ import annotations
 
@@ -12,9 +13,10 @@ SAMPLES = 15  # of each contestant of a final race
 
 
 def samples(rng: random.Random, seconds: float, drift: float, count: int = SAMPLES) -> tuple[Sample, ...]:
-    """Of a kernel of so many seconds in a session in which the machine is slower by `drift`.
+    """Samples of a kernel with these seconds, in a session in which the machine is slower by this factor.
 
-    Noise of 1 %, of the reference's 0.7 %; every twentieth is disturbed, and what disturbs it, its reference.
+    The noise is 1 %, and 0.7 % for the reference kernel. Every twentieth sample is disturbed, together with
+    its reference.
     """
     found = []
     for _ in range(count):
@@ -36,8 +38,8 @@ def add_races(
 ) -> str:
     """A run at a commit that raced two schedules of each task, the default twice as slow; gives its key.
 
-    seconds: of the better one, by workload key. Sessions differ by up to 5 %, as do a machine's days, and by
-    0.3 % for each task, as do places in memory.
+    seconds: those of the better schedule, by workload key. Sessions differ by up to 5 %, as days of a machine
+    do, and by 0.3 % for each task, as places in memory do.
     """
     store.ensure_machine(Machine(machine, f"CPU {machine}"))
     environment = store.ensure_environment({"python": "3"})

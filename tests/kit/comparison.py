@@ -1,12 +1,12 @@
-"""One computation under one trace, carried out in every way there is: all must agree.
+"""Runs one computation under one trace in every possible way; all results must agree.
 
-    check(dag, trace)     raises Different, with expressions and trace as text to paste, when they do not
+    check(dag, trace)     raises Different, with expressions and trace as text to paste, if they differ
 
-The truth is the interpreter on the empty trace, itself compared with te/reference. Against it stand the
-interpreter on the scheduled loops, the interpreter on the program after all passes, and native code with 1,
-2, 3 and 16 threads. Inputs are small integers, so that results are equal bit for bit; then normal floats
-within the tolerance of te/tolerance. Outputs and workspaces start as NaN, guard bytes surround the outputs.
-Memory ends behind the inputs: a read there ends the process.
+The right result is the interpreter's on the empty trace, which is itself compared with te/reference. It is
+compared with the interpreter on the scheduled loops, the interpreter on the program after all passes, and
+native code with 1, 2, 3 and 16 threads. Inputs are small integers, so that results are equal bit for bit;
+then normal floats within the tolerance of te/tolerance. Outputs and workspaces start as NaN, guard bytes
+surround the outputs. Memory ends behind the inputs: a read there ends the process.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ GUARD_BYTE = 0x5C
 
 
 class Different(AssertionError):
-    """Two ways of computing the same differ, or one of them failed."""
+    """Two ways to compute the same thing give different results, or one of them failed."""
 
 
 def explain(dag: ComputeDAG, trace: Trace) -> str:
-    """Everything needed to see it again."""
+    """Everything that is needed to repeat the comparison."""
     return "\n".join(
         [
             te_text(dag),
@@ -68,7 +68,7 @@ def explain(dag: ComputeDAG, trace: Trace) -> str:
 
 @contextmanager
 def blaming(what: str, dag: ComputeDAG, trace: Trace) -> Iterator[None]:
-    """Turns whatever goes wrong inside into Different, with the explanation."""
+    """Turns every error inside into Different, with the explanation."""
     try:
         yield
     except Exception as e:
@@ -119,7 +119,7 @@ def verified(p: Pass, func: PrimFunc) -> None:
 
 
 def protected(program: Program) -> None:
-    """Loads on one side of a Select are masked or in bounds, for machines evaluate both sides."""
+    """Loads on one side of a Select are masked or in bounds, because machines evaluate both sides."""
     for func in (*program.prepare, *program.run):
         bare = [x for x in collect(func.body, Select) for x in _bare_loads(x)]
         if bare:
@@ -136,7 +136,7 @@ def _bare_loads(e: Select) -> list[Load]:
 
 
 def _without_selects(n: Node) -> Node | None:
-    """Both sides are evaluated: as if their values were added."""
+    """Both sides are evaluated, as if their values were added."""
     if isinstance(n, Select) and not n.dtype.is_bool:
         return Binary(Op.ADD, n.then, n.otherwise)
     return None
@@ -230,8 +230,8 @@ def agree(dag: ComputeDAG, inputs: Arrays, want: Arrays, got: Arrays) -> None:
 
 
 def is_exact(dag: ComputeDAG) -> bool:
-    """Whether small integers stay integers: no divisions, no functions; in scans no fractions, whose powers
-    need more bits than there are."""
+    """Whether small integers stay integers: there are no divisions and no functions. Scans must have no
+    fractions, because their powers need too many bits."""
 
     def rounds(n: Node) -> bool:
         if dag.carried and isinstance(n, Const) and n.dtype.is_float and n.value != int(n.value):
@@ -242,7 +242,7 @@ def is_exact(dag: ComputeDAG) -> bool:
 
 
 def same(want: Arrays, got: Arrays) -> None:
-    """Equal, bit for bit but for the sign of zero."""
+    """Equal bit for bit, except for the sign of zero."""
     for name, array in want.items():
         if not np.array_equal(array, got[name], equal_nan=array.dtype.kind == "f"):
             bad = np.argwhere(array != got[name])

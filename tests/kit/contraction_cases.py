@@ -1,4 +1,4 @@
-"""Contractions as te computations: of a given equation, and drawn."""
+"""Contractions as te computations: for a given equation, and random ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autotensor import te
 from autotensor.te.dag import ComputeDAG
 
 LETTERS = "abcdef"
-MOST_POINTS = 40_000  # of the sum as it is written: the interpreter visits them all
+MOST_POINTS = 40_000  # points of the sum as written; the interpreter visits all of them
 
 
 def contraction(

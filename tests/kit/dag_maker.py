@@ -1,4 +1,4 @@
-"""A random computation under construction: its tensors, how large their elements can get, names, shapes."""
+"""A random computation under construction: its tensors, bounds of their elements, names, shapes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autotensor.base.dtype import DType
 SIZES = (1, 2, 3, 4, 5, 7, 8, 16, 17, 33)
 ELEMENTS = 300  # of one tensor; the interpreter visits each in Python
 POINTS = 1500  # of one stage, reduction included
-# integers below are exact, sums of a few too
+# integers below this are exact, and so are sums of a few of them
 EXACT = {"float16": 2.0**10, "bfloat16": 2.0**7, "float32": 2.0**23, "float64": 2.0**50}
 INPUT = 2.0
 AXES = ("y", "x", "c", "n", "i0", "i1", "i2", "d0", "r0", "k", "o")
@@ -49,7 +49,7 @@ class Maker:
         return self.rng.choice(STEMS) if self.rng.random() < 0.3 else f"{stem}{self.count}"
 
     def axes(self, rank: int) -> tuple[str, ...]:
-        """Names that people use, and names that others are derived from."""
+        """Names that people use, and names from which others are derived."""
         return tuple(self.rng.sample(AXES, rank))
 
     def reduce_axes(self, extents: Sequence[int]) -> list[te.IterVar]:
@@ -77,7 +77,7 @@ class Maker:
         return value
 
     def operand(self, least: int = 0, most: int = 3) -> Value:
-        """Something to compute with: the newest result, an older one or a new input."""
+        """An operand: the newest result, an older one or a new input."""
         fitting = [v for v in self.made if least <= len(v.shape) <= most and v.tensor.dtype == self.dtype]
         if fitting and self.rng.random() < 0.85:
             return fitting[-1] if self.rng.random() < 0.7 else self.rng.choice(fitting)

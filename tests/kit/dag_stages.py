@@ -54,7 +54,7 @@ def broadcast(m: Maker) -> None:
 
 
 def pad(m: Maker) -> None:
-    """Zeros around; often read by a window afterwards."""
+    """A border of zeros; a window often reads it afterwards."""
     a = m.operand(1, 3)
     pads = [(m.rng.randint(0, 2), m.rng.randint(0, 2)) for _ in a.shape]
     shape = [n + p + q for n, (p, q) in zip(a.shape, pads, strict=True)]
@@ -75,7 +75,7 @@ def pad(m: Maker) -> None:
 
 
 def stencil(m: Maker) -> None:
-    """Neighbours along one axis; beyond the ends nothing, or only inside positions."""
+    """Neighbours along one axis. Beyond the ends there are zeros, or only positions inside are computed."""
     a = m.operand(1, 3)
     axis, step = m.rng.randrange(len(a.shape)), m.rng.randint(1, 2)
     n = a.shape[axis]
@@ -261,7 +261,7 @@ def rearrange(m: Maker) -> None:
 
 
 def gather(m: Maker) -> None:
-    """Positions from a table that is computed too: nothing is known about them but that they are right."""
+    """Positions from a table that is computed, too. Only their range is known."""
     a = m.operand(1, 2)
     x, axis = a.tensor, m.rng.randrange(len(a.shape))
     n = a.shape[axis]
@@ -298,7 +298,7 @@ def several(m: Maker) -> None:
 
 
 def condition(m: Maker) -> None:
-    """A stage of bools, and one that chooses by it."""
+    """A stage of bools, and a stage that selects by it."""
     a = m.operand()
     b = m.like(a.shape)
     x, y = a.tensor, b.tensor
@@ -308,7 +308,7 @@ def condition(m: Maker) -> None:
 
 
 def narrow(m: Maker) -> None:
-    """To another type and back: a sum of bytes in 32 bits, say."""
+    """A conversion to another type and back, for example a sum of bytes in 32 bits."""
     a = m.operand()
     x = a.tensor
     other = "int32" if m.dtype.is_float else "float32"

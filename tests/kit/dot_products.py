@@ -1,4 +1,4 @@
-"""Products of narrow types, scheduled by hand for a dot instruction: what tests of dots share."""
+"""Products of narrow types, scheduled by hand for a dot instruction, for several tests of dots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The weights that models draw from a seed, as arrays by name: for twins in other libraries."""
+"""The weights that models draw from a seed, as arrays by name, for the same models in other libraries."""
 
 from __future__ import annotations
 

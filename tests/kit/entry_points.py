@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def installed(folder: Path, name: str, points: Mapping[str, Mapping[str, str]]) -> Path:
-    """Makes a package known in `folder`, as an installation would: group → name → "module:attribute"."""
+    """Declares a package in `folder`, as an installation would. names: group → name → "module:attribute"."""
     info = folder / f"{name.replace('-', '_')}-0.dist-info"
     info.mkdir(parents=True, exist_ok=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0\n")
@@ -26,7 +26,7 @@ def installed(folder: Path, name: str, points: Mapping[str, Mapping[str, str]]) 
 def declared(folder: Path) -> dict[str, str]:
     """Environment variables under which Python finds what pyproject.toml declares; `folder` is written to.
 
-    For a process that runs this source tree: an installation may be older than the tree.
+    They are for a process that runs this source tree, because an installation may be older.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     place = installed(folder / "declared", "autotensor-tree", project["entry-points"])

@@ -1,4 +1,4 @@
-"""A dozen schedules that between them use everything: tails, boxes inside boxes, padding, partial results.
+"""A dozen schedules that together use all features: tails, boxes inside boxes, padding, partial results.
 
 `CASES` maps names to functions giving a `Schedule`. They are small enough to be interpreted in milliseconds;
 the planted faults (property/test_planted_faults.py) are found with them.
@@ -166,7 +166,8 @@ def chain_of_boxes() -> Schedule:
 
 @CASES.case
 def upsampled() -> Schedule:
-    """Quotients: a window of 4 over pairs touches 3 elements; one of two reads only where it may."""
+    """Quotients: a window of 4 over pairs touches 3 elements. One of two loads reads only under its
+    condition."""
     a = te.placeholder((9, 2), name="A")
     b = te.compute((9, 2), lambda i, j: a[i, j] * 3, name="B")
     e = te.compute((9, 2), lambda i, j: a[i, j] - 1, name="E")

@@ -81,7 +81,7 @@ def elementwise() -> Schedule:
 
 @CASES.case
 def one_element_of_each_thread() -> Schedule:
-    """Shared memory for one of a thread's three elements: those of all threads, the last having none."""
+    """Shared memory for one of the three elements of each thread; the last threads have none."""
     a = te.placeholder((16,), name="A")
     b = te.compute((16,), lambda i: a[i] * 2.0, name="B")
     s = create_schedule(b)
@@ -179,7 +179,7 @@ def copied_ahead_by_sixteen_bytes() -> Schedule:
 
 @CASES.case
 def copied_ahead_with_tails() -> Schedule:
-    """More turns ahead than the loop has; not all threads have something to copy."""
+    """More turns ahead than the loop has; some threads have nothing to copy."""
     s = tiled(product(13, 11, 7))
     for tensor, turns in (("A", 3), ("B", 4)):
         s[fetch(s, tensor, "C.local", "k.0", (4, 4), 1)].double_buffer(turns)
@@ -263,7 +263,7 @@ def chain_of_copies(each: int) -> Schedule:
 
 @CASES.case
 def gathered_from_a_box_ahead() -> Schedule:
-    """Where threads read in a box of shared memory is said by memory."""
+    """The places that threads read in a box of shared memory come from memory."""
     rows = te.placeholder((7, 5), name="X")
     table = te.compute((8,), lambda i: te.cast("int32", i * 3 % 7), name="T")
     c = te.compute((8, 5), lambda i, j: rows[table[i], j], name="C")

@@ -1,7 +1,7 @@
-"""One computation under one GPU trace, in the interpreter: no race, no missing barrier, nothing out of
-bounds, and bit for bit what the empty trace gives.
+"""Runs one computation under one GPU trace in the interpreter: no race, no missing barrier, no access out of
+bounds, and the same bits as the empty trace.
 
-    check_gpu(dag, trace)     raises comparison.Different, with everything to paste, when not
+    check_gpu(dag, trace)     raises comparison.Different, with everything to paste, otherwise
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from autotensor.te.reference import random_inputs
 
 
 def check_gpu(dag: ComputeDAG, trace: Trace, *, seed: int = 0, target: Target = TARGET) -> Program:
-    """The program lowered for a target, that has been found right."""
+    """The program for a target, after the check."""
     inputs = random_inputs(dag, seed, "integer")
     truth = expected(dag, inputs)
     with blaming("lowering", dag, trace):

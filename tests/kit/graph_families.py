@@ -1,4 +1,4 @@
-"""Random models over symbols, and what their groups mean at any extents, by te's reference."""
+"""Random models over symbols, and the values of their groups at any extents, by te's reference."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WIDTH = 6
 
 
 class Draws:
-    """Draws of one model: the same for each of its extents, on which none depends."""
+    """The random choices of one model. They are the same for all its extents."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -38,7 +38,7 @@ class Draws:
 
 
 def sequences(draw: Draws, b: int, s: int) -> Graph:
-    """[b, s, WIDTH]: what transformers are made of."""
+    """[b, s, WIDTH]: the layers of transformers."""
     x = at.input((b, s, WIDTH), name="x")
     table = draw.array(40, WIDTH)
     y: GraphNode = x
@@ -129,7 +129,7 @@ def strided_images(draw: Draws, b: int, h: int, w: int) -> Graph:
 
 
 def strided_family(seed: int) -> tuple[GraphFamily, Callable[[int, int, int], Graph]]:
-    """A model of b in 1 … 3, and of h and w in 31 … 64, and the graph of numbers."""
+    """A model with b in 1 … 3, and h and w in 31 … 64, and the function that makes its graph from numbers."""
 
     def make(b: int, h: int, w: int) -> Graph:
         return strided_images(Draws(seed), b, h, w)
@@ -139,7 +139,7 @@ def strided_family(seed: int) -> tuple[GraphFamily, Callable[[int, int, int], Gr
 
 
 def random_family(seed: int) -> tuple[GraphFamily, Callable[[int, int], Graph]]:
-    """A model of b in 1 … 6 and s in 2 … 30, and the graph of numbers."""
+    """A model with b in 1 … 6 and s in 2 … 30, and the function that makes its graph from numbers."""
     kind = (sequences, images)[seed % 2]
 
     def make(b: int, s: int) -> Graph:

@@ -1,4 +1,4 @@
-"""Products of 16-bit floats by their loops, which tensor cores may compute; even shapes and odd ones.
+"""Products of 16-bit floats as loops, which tensor cores may compute, in even and odd shapes.
 
 PRODUCTS["convolution"]     a ComputeDAG, small enough to be simulated
 """
@@ -24,7 +24,7 @@ def matrices(
     constant: bool = False,
     out: str = "",
 ) -> ComputeDAG:
-    """C = A B, A or B turned: rows along memory. out: a ReLU behind it, in that type."""
+    """C = A B, with A or B transposed in memory. out: the type of a ReLU after it."""
     a = te.placeholder((depth, m) if turned[0] else (m, depth), dtype, name="A")
     b = te.placeholder((n, depth) if turned[1] else (depth, n), dtype, name="B", constant=constant)
     k = te.reduce_axis(depth, name="k")
@@ -40,7 +40,7 @@ def matrices(
 
 
 def narrow_sums(m: int, n: int, depth: int) -> ComputeDAG:
-    """Terms and sums of 16 bits, as a graph's product has them on a card."""
+    """Terms and sums of 16 bits, as in a graph's product on a card."""
     a, b = te.placeholder((m, depth), "float16", name="A"), te.placeholder((depth, n), "float16", name="B")
     k = te.reduce_axis(depth, name="k")
     return ComputeDAG.of([a, b, te.compute((m, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")])

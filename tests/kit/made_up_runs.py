@@ -1,7 +1,7 @@
 """Runs in a log as the tuner leaves them: searched, raced, ended. Times are made up, nothing is measured.
 
-Every option of a decision has a factor of its own, so some schedules are better than others for a reason,
-and what is made from the best gets better still.
+Every option of a decision has a factor of its own. So some schedules are better than others for a reason, and
+children of the best ones are better still.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Computations whose extents are numbers, made into ones whose extents are known at run time.
+"""Turns computations with numbers as extents into computations with run-time extents.
 
     C[i: 6, j: 5] = A[i, k] * B[k, j]        ──opened──▶        C[i: n0, j: 5] = …,  A: [n0, 4]
 
-Axes and dimensions that plain indices tie together get one symbol. Whatever stands in another index keeps its
-number, so that the opened computation means something for every value of its symbols.
+Axes and dimensions that are connected by plain indices get one symbol. An axis in any other index keeps its
+number, so that the computation is defined for every value of its symbols.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ Place = tuple[str, int | str]  # a buffer's dimension, or an axis of a stage
 
 
 def opened(dag: ComputeDAG, rng: random.Random) -> ComputeDAG:
-    """The DAG with symbols, from 1 to the number that was there or a few more; itself if none can be."""
+    """The DAG with symbols, each from 1 to the old number or a few more; the DAG itself if no extent can be a
+    symbol."""
     tied = _tied(dag)
     extents = _extents(dag)
     inputs = {(b.name, n) for b in dag.inputs if b.name not in dag.constants for n in range(len(b.shape))}

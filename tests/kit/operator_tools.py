@@ -1,4 +1,4 @@
-"""Sample cases of all operators, and when an answer is near enough to an operator's reference."""
+"""Sample cases of all operators, and the allowed difference from an operator's reference."""
 
 from __future__ import annotations
 

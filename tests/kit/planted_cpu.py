@@ -1,4 +1,4 @@
-"""A made-up processor, and what probes would measure on it."""
+"""A made-up processor, and the figures that probes would measure on it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autotensor.search.machine.cpu_probes import LADDER, Pass, product_tiles
 from schedules.cpu import ZEN4, Cpu
 
 CLOCK = 2.5e9
-# every field that probes measure is another than on Zen 4, where no two of them contradict each other
+# every field that probes measure differs from Zen 4's, if no two of them contradict each other
 PLANTED = replace(
     ZEN4,
     name="made-up",

@@ -67,7 +67,8 @@ def _shorter(program: Program, loop: For | None) -> Program | None:
 
 
 def stale_tile(program: Program) -> Program | None:
-    """The last turn of the outermost loop around a result never runs: a tile keeps what was in memory."""
+    """The last iteration of the outermost loop around a result never runs: a tile keeps the old contents of
+    memory."""
     results = _outputs(program)
 
     def writes(loop: For) -> bool:
@@ -91,7 +92,7 @@ def _outputs(program: Program) -> set[Buffer]:
 
 
 def _of_outputs(program: Program, change: Callable[[Expr], Expr | None]) -> Program | None:
-    """The value of the first store to an output that can be changed so."""
+    """Changes the value of the first store to an output for which this is possible."""
     for f in program.run:
         for node in walk(f.body):
             if isinstance(node, Store) and node.buffer in _outputs(program):

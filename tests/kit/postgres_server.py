@@ -1,4 +1,5 @@
-"""A PostgreSQL server of a test's own, on loopback, in its own folder; started, stopped and ended here."""
+"""A PostgreSQL server for a test, on the loopback and in a folder of its own. This module starts, stops and
+ends it."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def binaries() -> Path:
 
 
 def _unprivileged() -> str | None:
-    """Whom a server runs as when root starts it, which it refuses to be; None: who we are."""
+    """The user of a server that root starts, because PostgreSQL refuses to run as root; None: the user of
+    this process."""
     if os.getuid():
         return None
     known = {entry.pw_name for entry in pwd.getpwall()}
@@ -45,7 +47,8 @@ def _unprivileged() -> str | None:
 
 
 def _copied(bin: Path, folder: Path) -> Path:
-    """The wheel's server with its libraries where anybody may read it: an environment may be root's alone."""
+    """A copy of the wheel's server, with its libraries, that all users may read, because an environment may
+    be readable by root only."""
     packages = bin.parents[2]
     shutil.copytree(bin.parent, folder / bin.relative_to(packages).parent, symlinks=True)
     shutil.copytree(packages / f"{WHEEL}.libs", folder / f"{WHEEL}.libs")
@@ -53,7 +56,8 @@ def _copied(bin: Path, folder: Path) -> Path:
 
 
 def _free_port() -> int:
-    """Below those that the system gives to clients: one of them would take it while the server is away."""
+    """A port below those that the system gives to clients. Otherwise a client might get the port while the
+    server is stopped."""
     while True:
         port = random.randrange(20_000, 30_000)
         with contextlib.suppress(OSError), socket.socket() as free:
@@ -62,7 +66,7 @@ def _free_port() -> int:
 
 
 class Server:
-    """One that can be stopped, for a while, as by an administrator or by a crash."""
+    """A server that can be stopped for a while, as by an administrator or by a crash."""
 
     def __init__(self, folder: Path, bin: Path) -> None:
         self.data, self.log = folder / "data", folder / "log"
@@ -99,7 +103,7 @@ class Server:
         return True
 
     def empty(self) -> None:
-        """No tables any more."""
+        """Removes all tables."""
         import psycopg
 
         with psycopg.connect(self.url.replace("+psycopg", ""), autocommit=True) as connection:
@@ -107,7 +111,7 @@ class Server:
             connection.execute("CREATE SCHEMA public")
 
     def stop(self, crash: bool = False) -> None:
-        """At once, with all connections."""
+        """Stops the server at once, with all connections."""
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT if crash else signal.SIGINT)
             self._process.wait(60)
@@ -119,7 +123,7 @@ class Server:
 
 @contextlib.contextmanager
 def running() -> Iterator[Server]:
-    """A server that runs. Fails where none is installed."""
+    """A running server. Fails if none is installed."""
     bin = binaries()
     folder = Path(tempfile.mkdtemp(prefix="autotensor-postgres-"))  # pytest's are for their owner alone
     try:

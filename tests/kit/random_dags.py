@@ -1,4 +1,4 @@
-"""Random small computations, one awkward feature of tensor expressions each, chained.
+"""Random small computations: chains of stages, each with one difficult feature of tensor expressions.
 
     dag = random_dag(random.Random(7))          1 to 4 stages over a few small tensors
 

@@ -1,4 +1,5 @@
-"""Random legal schedules of a computation: steps are proposed, those that apply and lower to loops are kept.
+"""Random legal schedules of a computation: steps are proposed, and those that can be applied and lowered are
+kept.
 
     trace = random_trace(random.Random(7), dag, steps=8)
 
