@@ -257,7 +257,7 @@ def tell_of(artifact: Artifact, dag: ComputeDAG, trace: Trace, name: str, how: s
 
 def _hook(name: str) -> Hook | None:
     """Shows the result of every pass: in files of the folder AUTOTENSOR_DUMP, and as lines from level 5 of
-    AUTOTENSOR_DEBUG on. None if neither is asked for."""
+    AUTOTENSOR_DEBUG on. None if neither is requested."""
     dump, is_told = _dump_hook(name), log.enabled(VERIFY_AT)
     if not is_told:
         return dump

@@ -306,7 +306,7 @@ def _applicable(
         )
 
 
-_warn_once = lru_cache(maxsize=256)(log.warn)  # rules are asked for the default and for the sketches
+_warn_once = lru_cache(maxsize=256)(log.warn)  # rules run for the default and again for the sketches
 
 
 def described(rule: SketchRule, error: BaseException | None = None) -> str:

@@ -189,9 +189,9 @@ class LogHandle:
     def frame(self, table: str, where: Where | None = None, columns: Sequence[str] | None = None) -> Frame:
         """A table for data frames: trials, features, sessions, standings, counts, parents or rates.
 
-        where: for each column the value, or the values, that are wanted. columns: the names of the columns;
-        None: all. The result gives its rows through `__arrow_c_stream__`, batch by batch, at each call; the
-        log must be open then. "features" has the inputs of a cost model for each trial
+        where: for each column the value, or the values, of the rows. columns: the names of the columns; None:
+        all. The result gives its rows through `__arrow_c_stream__`, batch by batch, at each call; the log
+        must be open then. "features" has the inputs of a cost model for each trial
         (`autotensor.search.score.features`), the prior's time in seconds, and the outcome. Trials whose
         sketches the rules no longer make are left out.
         Raises LogError for an unknown table or column, and without pyarrow (extra `frame`).

@@ -287,7 +287,7 @@ class _TunedModel:
     def _update(self) -> None:
         """Writes the file with the schedules that `resolve` takes from the log now."""
         tasks = [t.workload for t in self.plan.tasks]
-        changed = {w.key: w for w in tasks if w.at_greatest.key in self.changed}  # those are what is searched
+        changed = {w.key: w for w in tasks if w.at_greatest.key in self.changed}  # the search has these
         new = {key: resolve(w, self.plan.target, self.store, self.metric) for key, w in changed.items()}
         self.changed.clear()
         self.saved = time.monotonic()

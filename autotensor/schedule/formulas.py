@@ -312,7 +312,7 @@ class Plan:
                 slots[f.number] = len(slots)
 
     def evaluate(self, choices: Ints) -> list[Any]:
-        """The values of the wanted formulas [rows each], and the plain numbers. choices: [rows, holes]."""
+        """The values of the formulas [rows each], and the plain numbers. choices: [rows, holes]."""
         values: list[Any] = [None] * self._size
         columns = np.ascontiguousarray(choices.T)
         for holes, tables, first in self._tables:

@@ -166,7 +166,7 @@ class Tensor(Operable):
     def __len__(self) -> int:
         raise TensorError(f"tensor {self.name!r} has no length.", fix="Its extents are in A.shape.")
 
-    def __bool__(self) -> bool:  # without it, Python asks for the length
+    def __bool__(self) -> bool:  # without it, Python would use the length
         return True
 
     def __repr__(self) -> str:

@@ -87,7 +87,7 @@ define internal i32 @quota() {
 }
 declare double @llvm.minnum.f64(double, double)
 
-; Afterwards this process has threads; `team` are asked for at once.
+; Afterwards this process has threads; `team` are requested at once.
 define internal void @need_threads(i32 %team) {
   %shared = getelementptr i8, ptr @SHARED, i64 0
   %me = call i32 @getpid()

@@ -57,7 +57,7 @@ class ObjectCache:
 
     def __init__(self, folder: Path | None, max_bytes: int) -> None:
         """A cache without a folder, or with a cap of 0, keeps nothing. `trouble` says why a folder cannot be
-        used; "" if it can, or if none is wanted."""
+        used; "" if it can, or if the cache is off."""
         self.counts = Counts()
         self.max_bytes = max_bytes
         wanted = folder / "v1" if folder is not None and max_bytes > 0 else None

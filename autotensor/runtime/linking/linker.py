@@ -38,7 +38,7 @@ _NOT_ELF = ("darwin", "win32", "cygwin")
 class Code:
     """Code in memory. The addresses are valid as long as this object lives."""
 
-    addresses: Mapping[str, int]  # addresses of the wanted functions
+    addresses: Mapping[str, int]  # addresses of the named functions
     keep: Any
 
     def keep_for_ever(self) -> Code:

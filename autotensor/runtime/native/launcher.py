@@ -28,7 +28,7 @@ CONTEXT = Struct("""
     ptr args
     i32 spin           ; nanoseconds that a thread spins for others before it sleeps
     ptr take           ; i32 (ptr ctx, i32 tid, i32 nthreads, i32 parts): the next part to do, or -1
-    ptr lines          ; of `take`, one for each thread asked for; null: regions are not shared
+    ptr lines          ; of `take`, one for each requested thread; null: regions are not shared
     i64 counter        ; threads that have arrived; alone on its cache line, as are the next two
     align 64
     i64 generation     ; barriers completed; all waiting threads read it
@@ -102,7 +102,7 @@ define void @launch(ptr %provider, ptr %fn, ptr %args, i32 %n, i64 %count) {
   store 0, context.counter(%c)
   store 0, context.generation(%c)
   store 0, context.unfinished(%c)
-  ; A team of one has nobody to share with; of more than MOST_THREADS, it keeps its even shares.
+  ; A team of one thread has no other to share with. A team of more than MOST_THREADS keeps its even shares.
   %several = icmp sgt i32 %n, 1
   %few = icmp sle i32 %n, MOST_THREADS
   %sharing = and i1 %several, %few
@@ -164,7 +164,7 @@ define internal void @openmp_body(ptr %c) {
   %provider = load context.provider(%c)
   %thread_num = load provider.thread_num(%provider)
   %num_threads = load provider.num_threads(%provider)
-  ; The runtime may give fewer threads than were asked for: its word counts.
+  ; The runtime may give fewer threads than were requested: its number counts.
   %tid = call i32 %thread_num()
   %got = call i32 %num_threads()
   call void @call_fn(ptr %c, i32 %tid, i32 %got)

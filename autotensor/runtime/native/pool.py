@@ -139,7 +139,7 @@ define void @pool_region(ptr %c, i32 %n) {
   ret void
 }
 
-; Threads of a caller's team: all that it asked for, or its share of the cores when others work, too, and all
+; Threads of a caller's team: all that it requested, or its share of the cores when others work, too, and all
 ; together ask for more than there are. They are likely to be back soon if they are not in a region just now.
 define internal i32 @fair_share(ptr %provider, ptr %pool, i32 %n) {
   %cores = load provider.cores(%provider)
