@@ -4,8 +4,8 @@ kept.
     trace = random_trace(random.Random(7), dag, steps=8)
 
 A proposal picks a primitive, then its arguments among what the state offers, so that most of them apply; some
-are nonsense on purpose. `RegisterTile` and the like are sequences, kept as far as they apply, because random
-single steps seldom meet.
+are nonsense on purpose. `RegisterTile` and the like are sequences of steps, because random single steps
+seldom combine; their steps are kept as far as they can be applied.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BLOWUP = 6000  # iterations of one stage's loops: splits by more than the extent
 
 
 class Nothing(Exception):
-    """There is nothing to choose from: the proposal comes to nothing."""
+    """There is nothing to choose from, so the proposal ends without a step."""
 
 
 class Pick:
@@ -199,7 +199,8 @@ def pragma(p: Pick) -> Iterator[Step]:
 
 
 def register_tile(p: Pick) -> Iterator[Step]:
-    """A consumer in tiles, its producer computed per tile, both vectorized inside: what sketches make."""
+    """A consumer in tiles, with its producer computed for each tile, both vectorized inside, as in
+    sketches."""
     consumers = [s for s in p.state.live() if any(p.state.producer(b) for b in s.op.reads())]
     host = p.one(consumers)
     producers = [s for b in host.op.reads() if (s := p.state.producer(b)) is not None]

@@ -1,4 +1,4 @@
-"""Scans of every kind: what steps read, how many states, what they compute on their way."""
+"""Scans of every kind, with different reads of the steps, numbers of states and intermediate values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def zeros(steps: int, *shape: int, name: str) -> Any:
 
 
 def iir(t: int = 40, n: int = 37, order: int = 1) -> Sequence[Any]:
-    """Each channel by itself."""
+    """Each channel is separate."""
     x, s = te.placeholder((t, n), name="x"), te.placeholder((t, n), name="s")
 
     def step(i: Any, j: Any) -> Any:
@@ -51,7 +51,7 @@ def wave(t: int = 20, n: int = 40) -> Sequence[Any]:
 
 
 def recurrent(t: int = 12, b: int = 3, n: int = 24) -> Sequence[Any]:
-    """h = tanh(x + h U), with the sum on its way."""
+    """h = tanh(x + h U), with the sum as an intermediate value."""
     x, u = te.placeholder((t, b, n), name="x"), te.placeholder((n, n), name="u")
     s = te.placeholder((t, b, n), name="s")
     k = te.reduce_axis(n, name="k")
@@ -112,7 +112,7 @@ def soft_dtw(n: int = 14) -> Sequence[Any]:
 
 
 def followed(t: int = 16, n: int = 33) -> Sequence[Any]:
-    """A scan that reads what was computed, and is read."""
+    """A scan that reads a computed tensor, and that another stage reads."""
     x, s = te.placeholder((t, n), name="x"), te.placeholder((t, n), name="s")
     a = te.compute((t, n), lambda i, j: x[i, j] * 0.5, name="a")
     first = te.compute((1, n), lambda i, j: a[0, j], name="first")

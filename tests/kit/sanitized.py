@@ -4,8 +4,9 @@
                                     %x = load i64, ptr %p
     store atomic i32 0, ptr %p ──▶  call void @__tsan_atomic32_store(ptr %p, i32 0, i32 3)
 
-What gcc's -fsanitize does to C, done to our text; linked with gcc's own runtimes. Masked and gathering
-accesses are left as they are. Source: LLVM, compiler-rt/include/sanitizer/tsan_interface.h, asan_interface.h.
+Our text gets the calls that gcc's -fsanitize adds to C, and is linked with gcc's own runtimes. Masked and
+gathering accesses get no calls. Source: LLVM, compiler-rt/include/sanitizer/tsan_interface.h,
+asan_interface.h.
 """
 
 from __future__ import annotations

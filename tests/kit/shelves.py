@@ -1,4 +1,4 @@
-"""Tuned schedules as if they came with the package, for tests: of this machine, or of one like it."""
+"""Tuned schedules for tests, as if they were shipped: for this machine, or for a similar one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def product(m: int = 48, n: int = 64, k: int = 32) -> Workload:
 
 
 def traces(workload: Workload, target: Target, count: int = 3) -> list[Trace]:
-    """The default, then others of the first sketch, each with one decision changed; then the next one's."""
+    """The default, then schedules of the first sketch with one changed decision each, and then those of the
+    next sketch."""
     found: dict[str, Trace] = {}
     for sketch in generate(workload.dag, target):
         decisions = [sketch.defaults()]
@@ -58,6 +59,6 @@ def put(place: Path, *records: TunedRecord, machine: HostMachine | None = None, 
 
 
 def use(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
-    """Lets this test see what is in `place` as what comes with the package."""
+    """Lets this test use the files in `place` as the shipped ones."""
     monkeypatch.delenv("AUTOTENSOR_NO_SHIPPED", raising=False)
     monkeypatch.setattr(shipped, "PLACE", place)

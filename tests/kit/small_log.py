@@ -31,7 +31,7 @@ WRONG = Verification(max_error=0.5, tolerance=1e-4, seeds=(1, 2), verdict=False)
 
 @dataclass(frozen=True)
 class Task:
-    """A workload on a target in a session: what a trial refers to."""
+    """A workload on a target in a session, to which a trial refers."""
 
     session: str
     machine: str
@@ -120,7 +120,7 @@ def write_everything(store: TrialStore, task: Task) -> None:
 
 
 def everything(store: TrialStore) -> dict[str, Any]:
-    """All records; those of the sessions without who works on them."""
+    """All records. Sessions are without their owners."""
     sessions = store.sessions()
     return {
         "workloads": store.workloads(),

@@ -2,9 +2,10 @@
 
     dag, trace = sliding_case(random.Random(7))
 
-Stages read one or two tensors before them, at a few points around their own, of every other row or column, or
-of the row's half; some pad, some sum over a window. The last stage's rows are cut into strips and steps that
-seldom divide them; the stages in front are computed at a step, stored at a strip or not.
+Stages read one or two earlier tensors: at a few points around their own, at every other row or column, or at
+half of the row's number. Some stages pad, and some sum over a window. The last stage's rows are cut into
+strips and steps that seldom divide them. The earlier stages are computed at a step, and some of them are
+stored at a strip.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def chain_dag(rng: random.Random) -> ComputeDAG:
 
 
 def _smaller(x: Any, older: Any, by: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape in which points `by` further on of the one, and of the other, exist."""
+    """A shape in which both tensors have the points that are `by` further on."""
     sides = [int(n) - b for n, b in zip(x.shape, by, strict=True)]
     if older is not None:
         sides = [min(n, int(m)) for n, m in zip(sides, older.shape, strict=True)]
@@ -58,7 +59,7 @@ def _with(value: Any, older: Any, index: tuple[Any, ...]) -> Any:
 
 
 def _around(rng: random.Random, x: Any, older: Any, name: str) -> Any:
-    """Sums of points around, at corners that are drawn."""
+    """Sums of neighbouring points, at random corners."""
     by = tuple(rng.choice((0, 1, 2, 2, 3)) if int(n) > 4 else 0 for n in x.shape)
     points = [tuple(rng.randint(0, b) for b in by) for _ in range(rng.randint(1, 4))]
 
@@ -73,7 +74,7 @@ def _around(rng: random.Random, x: Any, older: Any, name: str) -> Any:
 
 
 def _padded(rng: random.Random, x: Any, older: Any, name: str) -> Any:
-    """The point before and the one behind, zero beyond the border."""
+    """The point before and the point after; zero beyond the border."""
     axis = rng.randrange(len(x.shape))
     n = int(x.shape[axis])
 
@@ -116,7 +117,7 @@ def _coarser(rng: random.Random, x: Any, older: Any, name: str) -> Any:
 
 
 def _finer(rng: random.Random, x: Any, older: Any, name: str) -> Any:
-    """Two rows for each."""
+    """Two rows for each row."""
     axis = rng.randrange(len(x.shape))
 
     def body(*i: Any) -> Any:
@@ -130,7 +131,7 @@ def _finer(rng: random.Random, x: Any, older: Any, name: str) -> Any:
 
 
 def _reversed(rng: random.Random, x: Any, older: Any, name: str) -> Any:
-    """The other way round along an axis: not along the rows, mostly, where nothing can be kept then."""
+    """The reverse order along an axis. This is seldom the axis of rows, because then no rows can be kept."""
     axis = rng.randrange(len(x.shape)) if rng.random() < 0.1 else len(x.shape) - 1
     n = int(x.shape[axis])
 
@@ -151,7 +152,7 @@ def sliding_case(rng: random.Random) -> tuple[ComputeDAG, Trace]:
 
 
 class _Sliding:
-    """Writes a schedule step by step; a step that is refused, or whose loops are, is left out."""
+    """Writes a schedule step by step. A step is left out if it, or its loops, are refused."""
 
     def __init__(self, rng: random.Random, dag: ComputeDAG) -> None:
         self.rng, self.state, self.steps = rng, State.initial(dag), Trace()

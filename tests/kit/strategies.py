@@ -3,9 +3,8 @@
     @given(scheduled())
     def test_something(case): dag, trace = case
 
-The generators themselves (random_dags.py, random_traces.py) ask a `random.Random` for every choice;
-hypothesis hands them one whose choices it records, so that a failing example shrinks to fewer stages and
-steps.
+The generators themselves (random_dags.py, random_traces.py) use a `random.Random` for every choice.
+Hypothesis passes one whose choices it records, so that a failing example shrinks to fewer stages and steps.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def two_convolutions() -> ModelPlan:
 
 
 def tell(plan: ModelPlan, store: TrialStore, *, slow_s: float, default_s: float, race: bool = True) -> None:
-    """A race in the log, or a batch, in which the plain nest and the default of every task took so long."""
+    """A race or a batch in the log, with these times of the plain nest and the default of every task."""
     know_machine(store)
     machine, environment = host_machine().fingerprint, store.ensure_environment(environment_versions())
     store.ensure_target(plan.target.key(), plan.target.to_json())

@@ -1,4 +1,4 @@
-"""Logs with everything in them, drawn from a seed; and all that a log holds, to compare two of them."""
+"""Random logs with rows of every kind, from a seed; and the whole contents of a log, to compare two logs."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def trial(session: Session, task: tuple[str, str], hash: str, host: str, code: s
 
 
 def contents(store: TrialStore) -> dict[str, Any]:
-    """All records, however they are numbered; the trials of a session in their order."""
+    """All records without their numbers; the trials of a session are in order."""
 
     def winner(s: Standing) -> Any:
         return replace(s, trial=None), None if s.trial is None else store.trial(s.trial).trace_hash
@@ -162,6 +162,6 @@ def contents(store: TrialStore) -> dict[str, Any]:
 
 
 def unordered(store: TrialStore) -> dict[str, Any]:
-    """The same where the trials of a session came out of several logs."""
+    """The same, if the trials of a session came from several logs."""
     found = contents(store)
     return found | {"trials": sorted(found["trials"])}

@@ -16,7 +16,7 @@ from autotensor.te.workload import Workload
 
 
 def gemm(m: int, n: int, k: int, *, constant: bool = True, epilogue: bool = True) -> Workload:
-    """A[m, k] @ B[k, n], with a bias and relu behind."""
+    """A[m, k] @ B[k, n], followed by a bias and a relu."""
     a = te.placeholder((m, k), name="a")
     b = te.placeholder((k, n), name="b", constant=constant)
     r = te.reduce_axis((0, k), name="r")
@@ -32,7 +32,7 @@ def gemm(m: int, n: int, k: int, *, constant: bool = True, epilogue: bool = True
 def conv(
     size: int, cin: int, cout: int, kernel: int, *, stride: int = 1, groups: int = 1, layout: str = "NHWC"
 ) -> Workload:
-    """A convolution as models have it: padded to keep its size, relu behind."""
+    """A convolution as in models: padded to keep its size, and followed by a relu."""
     shape = (1, size, size, cin) if layout == "NHWC" else (1, cin, size, size)
     x = te.placeholder(shape, name="x")
     w = te.placeholder((cout, cin // groups, kernel, kernel), name="w", constant=True)
@@ -66,7 +66,7 @@ def batched(batch: int, m: int, n: int, k: int, *, transpose_b: bool = False) ->
 
 
 def transpose(*shape: int) -> Workload:
-    """Dimensions 1 … turned around: NHWC to NCHW."""
+    """The dimensions after the first are rotated: NHWC to NCHW."""
     x = te.placeholder(shape, name="x")
     turned = (shape[0], shape[-1], *shape[1:-1])
     y = te.compute(turned, lambda n, c, *i: x[(n, *i, c)], name="y")

@@ -1,4 +1,4 @@
-"""Parts of a reduction that are summed by themselves: where their accumulators stand, and what they give."""
+"""Parts of a reduction that are summed separately: the places of their accumulators, and the results."""
 
 from __future__ import annotations
 

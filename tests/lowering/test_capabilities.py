@@ -72,7 +72,7 @@ def mma(asked: bool) -> Schedule:
 
 
 def summed(key: str, value: int = 1) -> Callable[[bool], Schedule]:
-    """Sums of the numbers before each, of which the others are not needed."""
+    """For each place, the sum of the numbers up to it; the other numbers are not needed."""
 
     def made(asked: bool) -> Schedule:
         A, k = te.placeholder((9, 9), name="A"), te.reduce_axis(9, name="k")

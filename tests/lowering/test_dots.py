@@ -38,7 +38,7 @@ def operands(dot: DotInstruction, m: int, n: int, k: int) -> dict[str, Array]:
 
 
 def right(s: Schedule, inputs: dict[str, Array], got: Array) -> None:
-    """Integers are those of NumPy, modulo 2^32; floats are near."""
+    """Integers equal NumPy's, modulo 2^32; floats are close."""
     wide = "f8" if s.dag.outputs[0].dtype.is_float else "i8"
     want = inputs["A"].astype(wide) @ inputs["W"].astype(wide)
     if wide == "f8":

@@ -65,7 +65,7 @@ def test_rows_inside_the_lanes() -> None:
 
 
 def test_pairs() -> None:
-    """A tuple reduction: places and values are joined together, whatever lanes the rest leaves over."""
+    """A tuple reduction: places and values are joined together, for any number of lanes in the tail."""
     larger = te.comm_reducer(
         lambda x, y: (
             te.select(te.any(x[1] > y[1], te.all((x[1] == y[1]).expr(), x[0] < y[0])), x[0], y[0]),

@@ -1,4 +1,4 @@
-"""What all lanes of a vectorized loop share is read only if some lane takes part."""
+"""Loads that all lanes of a vectorized loop share run only if some lane takes part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that was lowered to see whether its trace fits is the one that the compiler takes."""
+"""The compiler uses the program that was lowered to check whether its trace can be lowered."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_products_of_any_number_of_rows_keep_their_tiles(rows: int, columns: int
 
 @pytest.mark.parametrize("steps", [2, 4, 8])
 def test_convolutions_of_images_of_any_size_keep_their_algorithm(steps: int) -> None:
-    """Winograd's tiles of a row and a column, where their numbers are known when it is called."""
+    """Winograd's tiles of a row and a column, whose numbers are known only at the call."""
     weights = np.ones((64, 64, 3, 3), np.float32)
     size = te.var("size", range=(40, 80), multiple_of=steps)
 

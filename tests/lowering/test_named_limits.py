@@ -1,4 +1,4 @@
-"""A loop of a sum ends where memory says. Answers are right for all contents of memory."""
+"""The end of a sum's loop comes from memory. Answers are right for all contents of memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LENGTHS = {
 
 
 def begins(lengths: Any, rng: Any) -> Any:
-    """Where rows begin, and the last one ends; beyond the terms there are."""
+    """The beginnings of rows, and the end of the last one; some lie beyond the existing terms."""
     if lengths is LENGTHS["far out"]:
         return rng.choice([-(2**31), -7, 0, 5, TERMS - 3, TERMS, TERMS + 9, 2**31 - 1], ROWS + 1)
     return np.concatenate([[0], np.cumsum(lengths(rng))])
@@ -82,7 +82,7 @@ def sparse(wide: bool, kept: bool = True) -> Callable[[], ComputeDAG]:
 
 
 def from_its_end() -> ComputeDAG:
-    """The last of the terms, to the first one that counts: a limit from below."""
+    """The terms from the first one that counts to the last one: a limit from below."""
     n = te.placeholder((ROWS,), "int32", name="n")
     x, k = te.placeholder((ROWS, MOST), name="x"), te.reduce_axis(MOST, name="k")
     y = te.compute((ROWS,), lambda i: te.sum(te.select(k >= n[i], x[i, k], 0.0), axis=k), name="y")
@@ -142,7 +142,7 @@ def test_loops_end_where_terms_do(name: str) -> None:
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_places_of_terms_are_in_a_row(kept: bool) -> None:
-    """Between two rows that lie inside of the terms no place needs to be kept there."""
+    """If two rows lie inside of the terms, no place between them needs a limit."""
     dag = sparse(wide=False, kept=kept)()
     (body,) = lowered(dag, Trace(()), "unclamp")
     values = [x for x in collect(body, Load) if x.buffer.name == "v"]

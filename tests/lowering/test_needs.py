@@ -12,11 +12,11 @@ from autotensor.schedule.schedule import Schedule
 from autotensor.te.dag import ComputeDAG
 
 N = 70
-ENDS = "if S_j < B0_i_0 * 10 + 10:"  # somebody of the tile needs the row
+ENDS = "if S_j < B0_i_0 * 10 + 10:"  # an element of the tile needs the row
 
 
 def softmax_like(*readers, dtype="float32"):
-    """S[j, i] = 2 * X[j, i], and what reads it."""
+    """S[j, i] = 2 * X[j, i], and its reader."""
     x = te.placeholder((N, N), dtype, name="X")
     s = te.compute((N, N), lambda j, i: x[j, i] * 2, name="S")
     return ComputeDAG.of([x, *(reader(s, n) for n, reader in enumerate(readers))])

@@ -100,7 +100,7 @@ def test_points_outside_the_domain_are_computed_where_that_does_no_harm() -> Non
 
 
 def test_two_axes_that_stick_out_together_are_guarded() -> None:
-    """Each alone stays in bounds: A has 3 elements to spare. Both together do not."""
+    """Each of them stays in bounds alone, because A has 3 additional elements. Both together do not."""
     a = te.placeholder((12,), name="A")
     p = te.compute((5, 5), lambda i, j: a[i + j], name="P")
     s = create_schedule(te.compute((5, 5), lambda i, j: p[i, j] * 2, name="Q"))

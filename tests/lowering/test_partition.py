@@ -1,4 +1,4 @@
-"""Loops are cut where their guards stop holding, shortened where they never hold."""
+"""Loops are cut where their guards stop holding, and shortened if a guard never holds."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ for j in range(2):
 
 
 def test_masks_of_loads_are_guards_too() -> None:
-    """A tile is stored in whole vectors; what it reads ends before."""
+    """A tile is stored in whole vectors, but its operand ends earlier."""
     inside = store(B, I * 8 + J, Load(A, (I * 8 + J,), I * 8 + J < 50))
     assert (
         text(partition(loop(I, 7, loop(J, 8, inside, VECTORIZED))))
@@ -195,7 +195,7 @@ for i in range(25):
 
 
 def test_an_open_end_may_lie_outside_of_the_loop() -> None:
-    cond = J + 50 <= I + K * 50  # neither loop outside says alone where it lies
+    cond = J + 50 <= I + K * 50  # neither outer loop alone decides the place
     found = text(partition(loop(I, 90, loop(K, 9, loop(J, 100, If(cond, store(B, J, 1.0)))), PARALLEL)))
     assert "for j in range(max(min(i + k * 50 - 49, 100), 0)):\n      B[j] = 1.0\n" in found
 
@@ -225,7 +225,7 @@ def test_conditions_on_data_stay() -> None:
 
 
 def test_a_select_that_protects_a_load_is_a_guard_too() -> None:
-    """A stencil reads to the left but in the first column."""
+    """A stencil reads its left neighbour, except in the first column."""
     left = Select(I * 8 + J >= 1, Load(A, (I * 8 + J - 1,)), Load(A, (I * 8 + J,)))
     assert (
         text(partition(loop(I, 6, loop(J, 8, store(B, I * 8 + J, left), VECTORIZED))))
@@ -259,7 +259,7 @@ def test_nor_does_one_in_a_loop_with_much_else() -> None:
 
 
 def test_the_longest_part_is_cut_first() -> None:
-    """Copies are few, and the first turn is not where time goes."""
+    """Few copies are made, and the first iteration takes little of the time."""
     edge = store(B, I, Select(I >= 1, Load(A, (I - 1,)), Load(A, (I,))))
     rest = loop(J, 7, loop(K, 8, If(J * 8 + K < 50, store(B, J * 8 + K, Load(A, (J * 8 + K,))))))
     first, main = text(partition(loop(I, 100, seq(edge, rest)), copies=2)).split("for i in range(1, 100):")
@@ -268,7 +268,7 @@ def test_the_longest_part_is_cut_first() -> None:
 
 
 def test_few_copies_go_to_where_most_turns_are_guarded() -> None:
-    """A branch that one turn of a hundred takes stands first."""
+    """The first branch is taken by one iteration of a hundred."""
 
     def tail(b: Buffer) -> Stmt:
         return loop(J, 9, loop(K, 8, If(J * 8 + K < 67, store(b, J * 8 + K, 1.0))))
@@ -280,7 +280,7 @@ def test_few_copies_go_to_where_most_turns_are_guarded() -> None:
 
 
 def test_no_copy_goes_to_a_loop_whose_guards_one_inside_settles_where_copies_are_few() -> None:
-    """The first row of an image in two strips: copies of a strip double what is needed inside."""
+    """The first row of an image in two strips: copies of a strip double the code inside."""
     row = Var("row")
     left = Select(J * 8 + K >= 1, Load(A, (J * 8 + K - 1,)), Load(A, (J * 8 + K,)))
     up = Select(I * 20 + row >= 1, Load(B, (I * 20 + row - 1,)), Load(B, (I * 20 + row,)))
@@ -403,6 +403,6 @@ def test_copies_are_bounded(copies: int) -> None:
 
 
 def test_all_kernels_have_room_for_three_such_tiles() -> None:
-    """Copies for rows are not those for which loops are cut."""
+    """Copies for numbers of rows do not count as copies for cut loops."""
     cut = text(partition(seq(*(loop(v := Var(f"i{k}"), 37, tile(v * 14 + J, 14)) for k in range(3)))))
     assert cut.count("in range(16)") == 3 * (1 + len(rows_left(14, ROWS)))

@@ -56,14 +56,15 @@ def test_conditions_on_data_protect_where_only_they_do() -> None:
 
 
 def test_a_side_that_is_compared_has_the_masks_of_the_comparison() -> None:
-    """It is computed for the condition anyway."""
+    """The value is computed for the condition in any case."""
     x = Load(A, (I - 1,))
     assert value(select(x > ZERO, x, ZERO)) == "(A[i-1] if A[i-1] > 0 else 0)"
     assert value(select(x > ZERO, x * 2.0, ZERO)) == "((A[i-1] if A[i-1] > 0) * 2.0 if A[i-1] > 0 else 0)"
 
 
 def test_a_chain_of_maxima_grows_by_its_length() -> None:
-    """Each is compared and chosen; with masks of its own for either, every step had twice as many."""
+    """Each element is compared and selected. With separate masks for both, every step would double the
+    expression."""
     best: Expr = Load(A, (I - 40,))
     for n in range(1, 40):
         x = Load(A, (I - n,))

@@ -1,4 +1,5 @@
-"""Terms that a Select makes neutral are left out: which conditions become guards, and where they stand."""
+"""Terms that a Select makes neutral are left out: the conditions that become guards, and the places of the
+guards."""
 
 from __future__ import annotations
 
@@ -118,7 +119,7 @@ def test_conditions_on_lanes_stay_in_the_select():
 
 
 def causal(n=64, clamped=False):
-    """Each place's sum of the terms before it, by a choice for every lane."""
+    """The sum of the terms before each place, with a select for every lane."""
     h, x = te.placeholder((n,), name="H"), te.placeholder((n,), name="X")
     k = te.reduce_axis(n, name="k")
 

@@ -27,8 +27,8 @@ AMX = parse("llvm -mcpu=sapphirerapids")
 
 
 def product(dot: DotInstruction, m: int, n: int, k: int, columns: int = 0) -> Schedule:
-    """C[m, n] in tiles; both operands are packed in the order of the instruction. columns: of tiles that are
-    added up at once, in registers; 0: one tile, in memory."""
+    """C[m, n] in tiles; both operands are packed in the order of the instruction. columns: the number of
+    tiles that are summed in registers at the same time; 0: one tile, with sums in memory."""
     acc, a, b = map(str, dot.types)
     A, W = te.placeholder((m, k), a, name="A"), te.placeholder((k, n), b, name="W", constant=True)
     r = te.reduce_axis(k, name="r")

@@ -1,4 +1,5 @@
-"""Indices lose limits that a choice implies, and no others; answers stay right at every border."""
+"""Limits of indices are removed if a select implies them, and only then. Answers stay right at every
+border."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Choices that all turns of a loop share are made in front of it, and no others; answers stay right."""
+"""Selects with the same condition in all iterations are moved before the loop, and no others. Answers stay
+right."""
 
 from __future__ import annotations
 

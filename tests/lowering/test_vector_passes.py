@@ -62,7 +62,8 @@ class TestVectorize:
         assert vector(store(B, J, e)) == "B[0:4] = (exp(A[0:4]) if ramp(0, 1, 4) < x4(2) else x4(0))"
 
     def test_an_axis_of_extent_one_split_by_more(self) -> None:
-        """All lanes name one element: written out instead, and the guard leaves one."""
+        """All lanes have the same element: the loop is unrolled instead, and the guard leaves one
+        iteration."""
         body = vectorize(loop(J, 4, If(J < 1, store(B, 0, Load(A, (J,)))), VECTORIZED))
         assert text(unroll(body)) == "B[0] = A[0]"
 

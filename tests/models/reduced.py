@@ -1,4 +1,4 @@
-"""The built-in models at sizes that tests can afford, with all that makes their structure."""
+"""The built-in models in small sizes for tests, with all parts of their structure."""
 
 from __future__ import annotations
 

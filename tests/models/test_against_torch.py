@@ -75,7 +75,7 @@ def test_full_size(name):
 
 
 def test_padded_bert():
-    """Tokens that are padding change nothing, whatever they are."""
+    """Padding tokens change no result, whatever their values are."""
     arrays = dict(bert.inputs(np.random.default_rng(DRAW), 2, 24, TINY, "int32"))
     arrays["attention_mask"] = np.ones((2, 24), np.int32)
     arrays["attention_mask"][1, 15:] = 0

@@ -38,7 +38,8 @@ def in_pairs(a, heads):
 
 
 def written(path, weights, kind, size=SIZE, arch="llama", fields=()):
-    """A file of these weights, matrices in a type; what the file holds, in float32, by our names."""
+    """A file of these weights, with matrices in this type. Returns the file's values in float32, by our
+    names."""
     w = gguf.GGUFWriter(path, arch)
     w.add_block_count(size.layers)
     w.add_embedding_length(size.hidden)

@@ -1,4 +1,4 @@
-"""Decoders of Llama's shape: chunks and single words say the same; refused configs; transformers."""
+"""Decoders of Llama's shape: chunks and single words give the same results; refused configs; transformers."""
 
 from __future__ import annotations
 
@@ -176,7 +176,8 @@ def test_folders_that_cannot_be_read(name, text, said, tmp_path):
 
 @pytest.mark.parametrize(("bits", "group"), [(4, 32), (8, 32), (8, 64)])
 def test_packed_weights_say_what_they_stand_for(bits, group):
-    """Rounded when the graph is built, or given packed: the same as the floats of the packed ones."""
+    """Weights that are rounded when the graph is built, or given in packed form, give the same as the floats
+    of the packed weights."""
     size = LlamaSize(layers=1, hidden=64, heads=4, groups=2, inner=64, vocabulary=50)
     rng = np.random.default_rng(0)
     floats = {

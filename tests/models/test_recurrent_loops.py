@@ -1,4 +1,5 @@
-"""Recurrent layers as a loop over steps: the same numbers as step by step, and code that does not grow."""
+"""Recurrent layers as a loop over steps: the same numbers as unrolled steps, and code whose size does not
+grow."""
 
 from __future__ import annotations
 
@@ -93,7 +94,8 @@ def test_a_step_whose_state_stays() -> None:
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_what_steps_give_besides_states(reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """States of several shapes and types; results of the old and the new state, of a row, and of none."""
+    """States of several shapes and types. Results read the old state, the new state, a row, or none of
+    them."""
     x, a, w = at.input((9, 3)), at.input((3,)), at.input((3, 3))
 
     def step(h: GraphNode, n: GraphNode, m: GraphNode, row: GraphNode) -> list[GraphNode]:

@@ -60,7 +60,7 @@ SIZES = {  # of the reduced models' torch twins
 @pytest.mark.torch
 @pytest.mark.parametrize("name", SIZES)
 def test_models_that_torch_exports(name):
-    """Their graphs have operators that ONNX has not; recurrent layers come as one node each."""
+    """Their graphs have operators that ONNX lacks; each recurrent layer is one node."""
     nets, torch_to_onnx = (pytest.importorskip(m) for m in ("nets.plain", "nets.torch_to_onnx"))
     pytest.importorskip("onnxscript")
     graph, arrays = WIDER[name]()

@@ -1,4 +1,4 @@
-"""ResNets against torch: an independent reading of the same weights."""
+"""ResNets compared with torch, which reads the same weights independently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights from files, and what is said when they do not fit."""
+"""Weights from files, and the messages if they do not fit."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ TINY = Size(layers=1, hidden=8, heads=2, vocabulary=11, positions=6)
 
 
 def test_checkpoints_of_bert_with_a_head():
-    """transformers' BertForMaskedLM: a prefix, and weights that the model has no use for."""
+    """transformers' BertForMaskedLM has a prefix, and weights that the model does not use."""
     plain = drawn_weights(shapes_of(bert.build, tokens=4, size=TINY), seed=1)
     file = {f"bert.{n}": a for n, a in plain.items()}
     file |= {n: np.zeros(3) for n in ("cls.predictions.bias", "bert.pooler.dense.weight")}

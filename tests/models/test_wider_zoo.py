@@ -1,4 +1,4 @@
-"""The zoo beyond `test_zoo.py`: sizes that papers document, meanings kept by rules and by compiling."""
+"""The models that `test_zoo.py` lacks: sizes as in the papers; rules and compiling keep their results."""
 
 from __future__ import annotations
 

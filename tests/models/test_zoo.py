@@ -165,7 +165,7 @@ def test_networks_can_be_wider(name):
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "dcgan", "mlp", "small_cnn"])
 def test_the_work_grows_with_the_batch(name):
-    """And inputs are sampled for it."""
+    """Inputs for it are sampled, too."""
     model = MODELS.get(name)
     one, three = model.build(batch=1), model.build(batch=3)
     assert three.flops() == pytest.approx(3 * one.flops(), rel=0.01)  # a norm's scales are computed once

@@ -14,7 +14,8 @@ from tuning_db import connect
 
 
 def tuned(graph: Graph, directory: Path, trials: int = 64) -> Function:
-    """With the fastest of each task's trials, also where the default schedules won the race in the model."""
+    """The model with the fastest trial of each task, also if the default schedules won the race in the
+    model."""
     log = str(calibrated_log(directory / "log.db"))
     compile_model(graph, trials, db=log, progress=False)
     plan = plan_model(graph)

@@ -1,4 +1,4 @@
-"""The zoo's other models at sizes that tests can afford (see reduced.py), and the shapes of their weights."""
+"""The zoo's other models in small sizes for tests (see reduced.py), and the shapes of their weights."""
 
 from __future__ import annotations
 

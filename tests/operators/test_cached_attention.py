@@ -1,4 +1,4 @@
-"""Attention behind a cache: what is not filled is not looked at, and loops end where the cache does."""
+"""Attention with a cache: unfilled places are not read, and loops end at the filled length."""
 
 from __future__ import annotations
 

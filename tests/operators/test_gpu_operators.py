@@ -18,7 +18,8 @@ from autotensor.te.dag import ComputeDAG
 from schedules.generate import default_trace
 
 CARD, CORES = "opencl -device=gpu", "opencl"
-EVERY = {CARD: 3, CORES: 1000}  # so many cases of an operator have one that is not slow, the first among them
+# one case in this many is not slow, and the first case of an operator never is
+EVERY = {CARD: 3, CORES: 1000}
 RUNS = [
     pytest.param(
         target, name, number, id=f"{name}-{number}-{'card' if target == CARD else 'cores'}",

@@ -1,4 +1,4 @@
-"""Every sentence a person meets when inputs do not fit an operator."""
+"""Every message for inputs that do not fit an operator."""
 
 from __future__ import annotations
 

@@ -68,7 +68,8 @@ def test_default_schedules_give_the_right_numbers(processor: str, what: str) -> 
 def test_register_tiles_fit_sixteen_registers(processor: str, numerics: str) -> None:
     """Half as many vector registers, and narrower ones: the tile's rule must know.
 
-    Winograd's transforms, which fast numerics take here, put temporaries aside, but carry none round a loop.
+    Fast numerics use Winograd's transforms here. They store temporaries on the stack, but carry none from one
+    iteration to the next.
     """
     target = parse(f"llvm -mcpu={processor} -numerics={numerics}")
     x = placeholder((1, 14, 14, 32), "float32", name="x")

@@ -36,7 +36,8 @@ def test_compute_equals_reference(name: str, number: int) -> None:
 
 @pytest.mark.parametrize("name", OPERATORS.names())
 def test_types_come_from_types(name: str) -> None:
-    """`types` gives what `reference` gives, from shapes alone, with attributes that went through JSON."""
+    """`types` gives the shapes and types of `reference` from shapes alone, with attributes that went through
+    JSON."""
     op = OPERATORS.get(name)
     for case in op.cases:
         arrays = case.arrays(np.random.default_rng(0))
@@ -48,7 +49,7 @@ def test_types_come_from_types(name: str) -> None:
 
 @pytest.mark.parametrize("name", OPERATORS.names())
 def test_workload_text_is_complete(name: str) -> None:
-    """A worker process that has only the text computes the same."""
+    """A computation that is read from text gives the same, as in a worker process."""
     op = OPERATORS.get(name)
     for case in op.cases[:3]:
         inputs, y = build(op, case.arrays(np.random.default_rng(0)), case.attrs)

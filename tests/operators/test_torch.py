@@ -1,4 +1,4 @@
-"""The NumPy references agree with torch: attributes mean what people expect of them."""
+"""The NumPy references agree with torch, so attributes have their usual meaning."""
 
 from __future__ import annotations
 

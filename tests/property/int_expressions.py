@@ -1,4 +1,4 @@
-"""Random integer expressions over few variables with small ranges, and what they are worth.
+"""Random integer expressions over few variables with small ranges, and their values.
 
 `cases()` draws (expression, ranges, assumptions); `assignments` lists all values of the variables; `value_of`
 is the slow, obvious meaning, with wrap-around: an int or bool for a scalar, a list of them for a vector.
@@ -70,7 +70,7 @@ def _lane(e: Expr, env: Mapping[Var, int], n: int) -> int | bool:
             if e.dtype.is_bool:
                 return (x and y) if op is Op.AND else (x or y)
             if e.dtype.element is int64 and op is Op.SHL and y > 15:
-                raise Undefined  # index arithmetic is taken never to overflow
+                raise Undefined  # index arithmetic is assumed never to overflow
             return integer(op, int(x), int(y), e.dtype.element)
         case Unary(Neg.NEG, a):
             return wrap_int(-_lane(a, env, n), e.dtype.element)
@@ -199,7 +199,7 @@ def _lanes(pick: Pick, t: DType, lanes: int) -> Expr:
 
 
 def small_ranges(pick: Pick, t: DType = int64) -> dict[Var, Interval]:
-    """A small interval for every variable; some begin elsewhere than at 0."""
+    """A small interval for every variable; some do not begin at 0."""
     out = {}
     for name in NAMES:
         lo = pick((0, 0, 0, 0, 1, 3) if t.kind == "uint" else (0, 0, 0, 0, 1, 3, -2, -5))

@@ -36,7 +36,7 @@ from autotensor.te.dag import ComputeDAG
 HERE = Path(__file__).parent
 CHUNK = 50  # seeds in a child: starting one costs as much as two seeds
 ALONE = 2  # more runs of a seed that a child died of
-CPU_SECONDS = 40  # of a seed (most take one): PoCL never comes back from some kernels
+CPU_SECONDS = 40  # limit for a seed (most take one second), because PoCL never finishes some kernels
 
 
 class Result(Enum):
@@ -49,7 +49,7 @@ class Result(Enum):
 class Outcome:
     seed: int
     result: Result
-    said: str = ""  # what was wrong, or the last words of the child that died
+    said: str = ""  # the mistake, or the last output of the child that died
 
     def __str__(self) -> str:
         return f"seed {self.seed}: {self.result.value}\n{self.said}"
@@ -93,7 +93,7 @@ def _chunk(first: int, end: int, child: Path) -> list[Outcome]:
 
 
 def read(text: str) -> tuple[list[Outcome], int | None]:
-    """The seeds that came to an end, and the one that was begun and did not."""
+    """The seeds that ended, and the seed that began and did not end."""
     found: list[Outcome] = []
     begun = None
     for line in text.splitlines():
@@ -124,7 +124,7 @@ def run(first: int, end: int) -> None:
         signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
         try:
             check_on_device(*drawn(seed), seed)
-        except Exception:  # a message of Python's is no crash: whatever it is, it is ours
+        except Exception:  # an exception of Python is not a crash of PoCL, but a mistake of ours
             print("wrong", seed, json.dumps(traceback.format_exc()), flush=True)
         else:
             print("right", seed, flush=True)

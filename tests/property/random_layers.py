@@ -1,7 +1,7 @@
 """Random small networks for the rules: one layer with weights, then views, functions and sums.
 
-Extents of one, odd kernels, groups, one channel, a batch: what rules that were written for large layers
-forget. Drawn by Hypothesis, so that a failure shrinks to a layer or two.
+Extents of one, odd kernels, groups, one channel, a batch: cases that rules for large layers may forget. Drawn
+by Hypothesis, so that a failure shrinks to a layer or two.
 """
 
 from __future__ import annotations

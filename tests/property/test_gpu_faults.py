@@ -73,8 +73,8 @@ def barriers_in(body: Stmt) -> int:
 
 @pytest.mark.parametrize("name", SHARED_CASES)
 def test_every_barrier_is_missed(name: str) -> None:
-    """Take away any one barrier: the proof fails wherever the interpreter does. Few are superfluous: the
-    last steps of a tree of sums concern one thread only."""
+    """If any one barrier is removed, the proof fails in every case in which the interpreter fails. Few
+    barriers are superfluous: the last steps of a tree of sums concern only one thread."""
     program = finished(name)
     total = sum(barriers_in(kernel.body) for kernel in program.run)
     assert total

@@ -82,7 +82,7 @@ def no_commit(n: Node) -> Node | None:
 
 
 def wait_behind_the_barrier(n: Node) -> Node | None:
-    """Each thread waits for its own copies only after it has met the others."""
+    """Each thread waits for its own copies only after the barrier."""
     match n:
         case Seq((Await() as wait, Barrier() as met, *rest)):
             return seq(met, wait, *rest)
@@ -137,7 +137,8 @@ def without(kind: type[Stmt], n: int) -> Change:
 @pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize("name", ["copied_ahead_of_a_copy_ahead", "copied_ahead_of_parts_ahead"])
 def test_a_wait_left_out_in_a_chain_of_copies(name: str, number: int) -> None:
-    """The third wait is the outer loop's, whose last turns leave out those of its copies' own copies."""
+    """The third wait belongs to the outer loop. Its last iterations leave out the waits of its copies' own
+    copies."""
     bad = broken(name, without(Await, number))
     assert "before a copy has arrived" in is_refused(bad)
     assert "copy is on its way" in is_wrong(name, bad)

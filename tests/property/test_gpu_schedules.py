@@ -23,7 +23,7 @@ LONG = 2000
 CHUNK = 100
 
 
-CUDA = parse("cuda -arch=sm_80")  # copies go their own way, lanes exchange values
+CUDA = parse("cuda -arch=sm_80")  # copies are asynchronous, and lanes exchange values
 
 
 @pytest.mark.parametrize(

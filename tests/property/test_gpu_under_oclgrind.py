@@ -24,7 +24,7 @@ def has_oclgrind() -> bool:
         import pyopencl
 
         return any("Oclgrind" in p.name for p in pyopencl.get_platforms())
-    except Exception as error:  # no loader, no driver: whatever OpenCL says of it
+    except Exception as error:  # no loader or no driver; OpenCL raises different errors for these
         print(f"no OpenCL here: {error}")
         return False
 

@@ -14,7 +14,7 @@ QUICK = settings(max_examples=150, deadline=None)
 
 
 def multiples(pick: Pick) -> Case:
-    """Multiples of two numbers under an operation that may keep what divides both."""
+    """Multiples of two numbers, under an operation that may keep their common divisors."""
     a, b = (Binary(Op.MUL, int_expr(pick, depth=1), const(pick((4, 6, 8, 12)))) for _ in range(2))
     op = pick((Op.ADD, Op.SUB, Op.MUL, Op.MIN, Op.MAX, Op.XOR, Op.MOD, Op.FLOORDIV))
     return Binary(pick((Op.ADD, Op.MUL)), Binary(op, a, b), const(pick((1, 2, 3, 4)))), small_ranges(pick), ()

@@ -187,7 +187,7 @@ def main_part_one_turn_short(patch: pytest.MonkeyPatch) -> None:
 
 @fault
 def partition_drops_guards(patch: pytest.MonkeyPatch) -> None:
-    """The main part is taken to be everything."""
+    """The main part is treated as the whole loop."""
     original = partition._loop
     patch.setattr(partition, "_loop", lambda loop, part: original(without_guards(loop), part))
 
@@ -211,7 +211,7 @@ def loop_shortened_too_much(patch: pytest.MonkeyPatch) -> None:
 
 @fault
 def ranges_one_short(patch: pytest.MonkeyPatch) -> None:
-    """Passes believe that a loop ends one turn earlier."""
+    """For the passes, a loop ends one iteration earlier."""
 
     def in_loop(known: Bounds, var: Var, begin: Expr, extent: Expr) -> Bounds:
         first, turns = known.of(begin), known.of(extent)

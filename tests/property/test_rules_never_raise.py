@@ -1,6 +1,6 @@
-"""No rule of graphs or sketches raises, on whatever network; and graph rules keep what is computed.
+"""No rule of graphs or sketches raises for any network, and graph rules do not change results.
 
-Sketches are replayed with their holes open, for three machines; what they compute is tested elsewhere
+Sketches are replayed with their holes open, for three machines; their results are tested elsewhere
 (tests/schedules, test_schedules_keep_meaning.py).
 Here rules raise instead of being left out (tests/conftest.py).
 """

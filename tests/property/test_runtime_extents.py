@@ -1,4 +1,4 @@
-"""One program computes, for every value of its run-time extents, what a program for that value would.
+"""For every value of its run-time extents, a program computes the same as a program for that value.
 
 Random computations with symbols for some extents, under random legal traces: the interpreter on the final
 program, with arrays of just the size, and native code give what the reference gives for these numbers.
@@ -89,7 +89,7 @@ def _native(module, own, inputs):  # type: ignore[no-untyped-def]
 
 
 def check_seeds(first: int, count: int) -> int:
-    """How many of the cases were computed; the others have nothing open, or were refused."""
+    """The number of cases that were computed. The others have no open extent, or were refused."""
     cases = [(seed, case_of(seed)) for seed in range(first, first + count)]
     return sum(check_open(*case, seed) for seed, case in cases if case is not None)
 

@@ -1,8 +1,8 @@
 """No legal schedule changes what is computed.
 
 Every case goes through `comparison.check`: the interpreter on the scheduled loops, on the program after all
-passes (each pass verified), and native code on 1, 2, 3 and 16 threads give bit for bit what the interpreter
-gives for the empty trace.
+passes (each pass verified), and native code on 1, 2, 3 and 16 threads give the same bits as the interpreter
+for the empty trace.
 """
 
 from __future__ import annotations

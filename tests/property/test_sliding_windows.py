@@ -1,4 +1,4 @@
-"""Chains of stencils whose stages slide along a loop give what they give without a schedule."""
+"""Chains of stencils whose stages slide along a loop give the same results as without a schedule."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ def outcome(path: str) -> dict[str, object]:
 
 
 def peak_megabytes() -> float:
-    """The most memory that this program held. Not getrusage's: that keeps what the process held before exec,
-    when it was a copy of the tests' own."""
+    """The most memory that this program held. getrusage would include the memory before exec, when the
+    process was a copy of the tests' process."""
     match = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
     assert match is not None
     return int(match[1]) / 1024

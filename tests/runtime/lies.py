@@ -339,7 +339,7 @@ def rezipped(parts: Members, **options: Any) -> bytes:
 
 
 def sealed(data: bytes) -> bytes:
-    """The bytes with the seal that covers them, where the parts can be found."""
+    """The bytes with their seal, if the parts can be found."""
     from pathlib import Path
 
     from autotensor.base.errors import ArtifactError

@@ -1,4 +1,5 @@
-"""Lies of the zip itself: its parts, entries, headers and end, changed on bytes; among `LIES`."""
+"""Lies in the zip itself, which change bytes of its parts, entries, headers and end. They are added to
+`LIES`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damages an object file in many ways and links what comes of it: for a child of test_linker.py.
+"""Damages an object file in many ways and links the results, in a child of test_linker.py.
 
 python mutations.py SEED COUNT      prints how many were loaded, how many refused, in how many ways
 """
@@ -63,7 +63,7 @@ def main(seed: int, count: int) -> None:
     refused: Counter[str] = Counter()
     loaded = 0
     for n in range(count):
-        print(n, end=" ", file=sys.stderr)  # where it was when it died
+        print(n, end=" ", file=sys.stderr)  # the last number before a crash
         try:
             link("z", (changed(rng, whole, spots), other), ("counter", "many_ways"))
             loaded += 1

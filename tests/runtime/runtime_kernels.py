@@ -194,7 +194,7 @@ def team_artifact() -> Artifact:
 
 
 def indexed_artifact(dtype: str, count: int, least: int, most: int) -> Artifact:
-    """Takes `count` indices N, whose values are in least … most, and does nothing."""
+    """A function of `count` indices N with values in least … most, which does nothing."""
     args = (ArgSpec("N", "input", (count,), dtype), vector("C", "output", 1))
     ranges = {"index_ranges": {"N": (least, most)}}
     return Artifact("indexed", host(), "nothing", None, args, (compiled(NOTHING),), meta=ranges)

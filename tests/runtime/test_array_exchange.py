@@ -1,4 +1,4 @@
-"""Others' arrays, small types, names, and several shapes in one file."""
+"""Arrays of other libraries, small types, names, and several shapes in one file."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class TestSeveralShapes:
             several([1.0])
 
     def test_weights_are_kept_once(self, one, tmp_path):
-        """In a file of two functions of the same weights; what differs is code and texts."""
+        """Two functions with the same weights in one file; only code and texts differ."""
         twin = Artifact(**{f: getattr(one.artifact, f) for f in one.artifact.__slots__})
         artifacts.save_all(tmp_path / "two.atm", [twin, replace(twin, name="other")])
         artifacts.save(tmp_path / "one.atm", twin)

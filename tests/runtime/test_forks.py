@@ -114,7 +114,7 @@ print(set(teams) <= {{1, 2}}, teams.count(2) > 0.8 * len(teams), team())
 
 
 def test_in_a_forked_child_the_parents_openmp_is_not_used(libgomp: str) -> None:
-    """libgomp would wait for the parent's threads for ever. One that the child loads itself serves it."""
+    """libgomp would wait for the parent's threads for ever. A copy that the child loads itself works."""
     out = run(
         CHILD
         + f"""

@@ -1,4 +1,4 @@
-"""Calling compiled functions: results, ways of binding, threads, and what is refused in which words."""
+"""Calls of compiled functions: results, ways of binding, threads, and the messages of refusals."""
 
 from __future__ import annotations
 

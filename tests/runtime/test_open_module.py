@@ -77,8 +77,8 @@ def images(batch: Any) -> list[te.Tensor]:
 
 @pytest.mark.parametrize("columns", [50, 96])
 def test_products_of_every_number_of_rows(columns: int) -> None:
-    """Each number of rows that tiles leave over, in the first block of tiles and behind it; nothing is stored
-    behind the last row."""
+    """Each number of rows in the last tile, in the first block of tiles and after it. Nothing is stored after
+    the last row."""
     rows, r = te.var("rows", range=(1, 512)), np.random.default_rng(5)
     a, k = te.placeholder((rows, 32), name="A"), te.reduce_axis(32, name="k")
     w = te.placeholder((32, columns), name="W", constant=True)

@@ -1,4 +1,4 @@
-"""Compiled functions travel: through pickle into other processes, and through copy."""
+"""Compiled functions can be pickled for other processes, and copied."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ A, B = (RNG.random(N, dtype=np.float32) for _ in range(2))
 
 @pytest.fixture(autouse=True)
 def nothing_is_ignored(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """No "Exception ignored in …" while objects go."""
+    """No "Exception ignored in …" when objects are deleted."""
     ignored: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", ignored.append)
     yield

@@ -1,4 +1,5 @@
-"""Times hold for a machine, a target and a card: what tells two places apart, and what does not."""
+"""Times are valid for a machine, a target and a card: the facts that make two places different, and those
+that do not."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ CUDA = parse("cuda -arch=sm_90")
 
 
 def test_a_processor_keeps_its_fingerprint() -> None:
-    """Old logs are full of it."""
+    """Old logs contain it in many rows."""
     assert MACHINE.fingerprint == "14461c92e63576fc2331fcdb"
     assert Place(MACHINE, parse("llvm")).fingerprint == MACHINE.fingerprint
     assert here(parse("llvm")).fingerprint == host_machine().fingerprint

@@ -1,4 +1,4 @@
-"""Memory of results: used again, and never while anything holds it."""
+"""The memory of results is used again, but never while something refers to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sample inputs fit what they are for; seconds are added up by workload."""
+"""Sample inputs fit their functions; seconds are summed by workload."""
 
 from __future__ import annotations
 

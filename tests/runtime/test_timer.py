@@ -1,4 +1,5 @@
-"""Samples with a clock that only the measured thing moves: exact, and independent of the machine."""
+"""Samples with a clock that only the measured function moves. So they are exact, and independent of the
+machine."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_two_reads_that_part_need_everything() -> None:
 
 
 def test_a_fused_host_that_stands_still_keeps_its_axes() -> None:
-    """Parts of a fused loop are variables of their own: the box stays a tile."""
+    """The parts of a fused loop are separate variables, so the box stays a tile."""
     a = te.placeholder((10, 12), name="A")
     p = te.compute((10, 12), lambda y, x: a[y, x] + 1, name="P")
     c = te.compute((8, 10), lambda y, x: p[y, x] + p[y + 2, x + 2], name="C")
@@ -156,8 +156,8 @@ def chain_of_three() -> Schedule:
 
 
 def grouped(width: int, tile: int, shift: int = 0) -> Schedule:
-    """P[3, width] is read by its digits, as a grouped convolution reads its result; the last tile of each
-    group sticks out. P is computed for a tile."""
+    """P[3, width] is read by its digits, as in a grouped convolution. The last tile of each group is larger
+    than the rest of the group. P is computed for a tile."""
     n = 3 * width - shift
     a = te.placeholder((3, width), name="A")
     p = te.compute((3, width), lambda g, j: a[g, j] + 1, name="P")
@@ -303,7 +303,7 @@ def at(value: Any, c: int) -> int:
 
 
 def test_a_part_of_a_fused_loop_reads_one_piece_of_what_is_flat() -> None:
-    """Parts of 8 of the 35 elements begin anywhere in a row of 7, and are 8 of P all the same."""
+    """Parts of 8 of the 35 elements begin anywhere in a row of 7, and still need only 8 elements of P."""
     a = te.placeholder((35,), name="A")
     p = te.compute((35,), lambda m: a[m] + 1, name="P")
     c = te.compute((5, 7), lambda i, j: p[i * 7 + j], name="C")

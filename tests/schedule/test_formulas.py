@@ -1,4 +1,5 @@
-"""Formulas give what arrays give; what follows from few holes is tabulated, nothing is recorded twice."""
+"""Formulas give the same numbers as arrays. Values of few holes are tabulated, and nothing is recorded
+twice."""
 
 from __future__ import annotations
 

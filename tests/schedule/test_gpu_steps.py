@@ -1,4 +1,4 @@
-"""Primitives for GPUs: pictures, JSON and Python texts that give the same schedule, and what is refused."""
+"""Primitives for GPUs: pictures, JSON and Python texts that give the same schedule, and refusals."""
 
 from __future__ import annotations
 

@@ -118,7 +118,8 @@ def told(p: LoopPicture, row: int) -> tuple[object, ...]:
 
 
 def test_candidates_look_the_same_when_their_loops_come_to_the_same() -> None:
-    """Over all sketches of a product with a stage behind it: one look for one description, and back."""
+    """For all sketches of a product with a stage after it: equal looks mean equal descriptions, and the other
+    way round."""
     a, b = te.placeholder((24, 20), name="a"), te.placeholder((20, 30), name="b")
     k = te.reduce_axis(20, name="k")
     c = te.compute((24, 30), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")

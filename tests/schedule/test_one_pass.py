@@ -1,4 +1,4 @@
-"""solve, scan, sort and recurrences: reductions by fewer looks at their terms mean what they meant."""
+"""solve, scan, sort and recurrences: reductions that read their terms less often give the same results."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ def test_solutions_are_axes_that_the_terms_tell():
     ],
 )
 def test_axes_may_be_compared_in_fewer_bits_that_hold_them(bits, rows, found):
-    """Else every element looks at every term: 4,700 times as long for a step of PageRank."""
+    """Otherwise every element would read every term, which takes 4,700 times as long for a step of
+    PageRank."""
     p, k = te.placeholder((50,), bits, name="p"), te.reduce_axis(50, "k")
     body = lambda i: te.sum(te.select(p[k].equal(te.cast(bits, i)), 1.0, 0.0), axis=k)  # noqa: E731
     counts = te.compute((rows,), body, name="out")

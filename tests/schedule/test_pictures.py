@@ -17,7 +17,8 @@ PICTURES: dict[str, Callable[[], tuple[Schedule, Schedule]]] = {}
 
 
 def picture(fn: Callable[[Schedule], None]) -> Callable[[Schedule], None]:
-    """Files a primitive under its name; it is applied to `matmul_relu`, or what `STARTS` says."""
+    """Registers a primitive under its name. It is applied to `matmul_relu`, or to the schedule in
+    `STARTS`."""
 
     def pair() -> tuple[Schedule, Schedule]:
         start = STARTS.get(fn.__name__, matmul_relu)

@@ -71,7 +71,8 @@ def test_what_is_right_is_let_through(name: str, target) -> None:
 
 
 def test_one_turn_more_than_there_is_would_meet() -> None:
-    """The box has two parts of three elements: a third would lie in the next box, where others read."""
+    """The box has two parts of three elements. A third part would lie in the next box, which other threads
+    read."""
     (kernel,) = lower(CASES["copied_ahead_through_a_copy"]().state, TARGET).run
 
     def longer(n: Node) -> Node | None:
@@ -94,5 +95,5 @@ def test_indices_from_memory_have_all_values_that_they_may_have() -> None:
 def test_indices_without_memory_stay_as_they_are() -> None:
     index = minimum(maximum(K, 0), 16) * 17
     assert held(index) == (index, {})
-    bare = Load(T, (K,)) + 1  # may be anything: nothing is proved of it
+    bare = Load(T, (K,)) + 1  # an unknown number, about which nothing is proved
     assert held(bare) == (bare, {})

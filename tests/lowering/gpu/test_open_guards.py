@@ -1,4 +1,4 @@
-"""Barriers come out of conditions."""
+"""Barriers are moved out of conditions."""
 
 from __future__ import annotations
 

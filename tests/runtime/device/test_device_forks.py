@@ -1,4 +1,5 @@
-"""A device after a fork: its driver's threads are the parent's, so a child says so instead of waiting."""
+"""A device after a fork: the driver's threads exist only in the parent, so a child raises an error instead of
+waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PoCL's kernels: where they are kept, and which go first."""
+"""PoCL's kernels: their folder, and the order in which they are deleted."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ NEW = OLD + ",+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
 
 
 def record(*texts: bytes) -> tuple[ctypes.Array[ctypes.c_uint64], list[ctypes.Array[ctypes.c_char]]]:
-    """Memory like a device's: numbers, and pointers to texts from the 100th word on; the texts."""
+    """Memory like a device's: numbers, and from the 100th word on pointers to texts. Returns the memory and
+    the texts."""
     words = (ctypes.c_uint64 * WORDS)(*range(WORDS))
     held = [ctypes.create_string_buffer(t) for t in texts]
     for n, text in enumerate(held):

@@ -1,4 +1,4 @@
-"""The `.atm` file: comes back as it was, is mapped and aligned, and is refused when a single byte differs."""
+"""An `.atm` file is read back unchanged, mapped and aligned, and is refused if a single byte differs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_equal_artifacts_give_equal_files_and_zip_tools_read_them(saved: Path, t
 
 
 def test_every_flipped_byte_is_refused(tmp_path: Path) -> None:
-    """All of them: data, manifest, headers, padding, directory and seal."""
+    """All bytes: data, manifest, headers, padding, directory and seal."""
     path = tmp_path / "small.atm"
     artifacts.save(path, renamed(sample_artifact(), objects=(b"code",)))
     good = path.read_bytes()
@@ -167,7 +167,7 @@ def test_files_of_the_first_format_are_still_read(saved: Path, tmp_path: Path) -
 @pytest.mark.skipif(host_machine() != "x86_64" or sys.platform != "linux", reason="their code is for it")
 @pytest.mark.parametrize(("name", "batches"), [("format_2", (1,)), ("format_3", (1, 2))])
 def test_models_of_older_formats_still_answer(name: str, batches: tuple[int, ...]) -> None:
-    """Written by the last version that kept prepared weights only, of a convolution with these."""
+    """A file of a convolution with these weights, from the last version that stored only prepared weights."""
     w = (np.arange(8 * 4 * 9).reshape(8, 4, 3, 3) % 7 - 3).astype(np.float32)
     f = load(Path(__file__).parent / "old" / f"{name}.atm")
     for batch in batches:

@@ -1,4 +1,4 @@
-"""The errors of a full disk name the file. Here the limit of a file's size takes the place of the disk's."""
+"""The errors of a full disk name the file. Here, a limit on the size of files replaces the full disk."""
 
 from __future__ import annotations
 

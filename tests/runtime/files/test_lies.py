@@ -49,7 +49,7 @@ def opened(files: list[Path]) -> list[dict[str, object]]:
 
 
 def test_right_files_are_right(tmp_path: Path) -> None:
-    """Else all that follows would be refused for another reason."""
+    """Otherwise, the following files would be refused for another reason."""
     files = []
     for name in lies.RIGHT.keys() - {"card"}:
         files.append(tmp_path / f"{name}.atm")

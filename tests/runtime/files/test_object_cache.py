@@ -1,4 +1,4 @@
-"""The object cache: what goes in comes out, or nothing does."""
+"""The object cache returns exactly the stored bytes, or nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_keeps_across_instances(cache: ObjectCache, tmp_path: Path) -> None:
 
 
 def test_entries_wait_for_no_disk(cache: ObjectCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their hashes say whether a power cut has damaged them."""
+    """Their hashes show damage by a power cut."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: pytest.fail("10 ms for each kernel"))
     cache.put(KEY, b"code")
     assert cache.get(KEY) == b"code"

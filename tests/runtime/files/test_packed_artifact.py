@@ -1,4 +1,4 @@
-"""Artifacts as bytes: what goes in comes out; anything else is None, never an error."""
+"""Artifacts as bytes are read back unchanged. Any other bytes give None, never an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our linker: every way of referring to something, both processors; damaged objects; memory."""
+"""Our linker: every kind of reference, on both processors; damaged objects; memory."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class TestLinking:
         assert "z: no room for 5000" in run(script).stdout
 
     def test_a_system_that_forbids_it_is_a_sentence(self) -> None:
-        """As systemd's MemoryDenyWriteExecute does: what was written may not be executed."""
+        """As under systemd's MemoryDenyWriteExecute, memory that was written may not be executed."""
         script = (
             "import ctypes; from objects import *; from autotensor.runtime.linking.linker import *\n"
             "o = compiled_for(OTHER, host_machine())\n"
@@ -204,7 +204,7 @@ def written(machine: str, opt: int = 1) -> tuple[object, bytearray]:
 
 
 class TestAarch64:
-    """Without such a machine: the addresses that its instructions compute, read back from their words."""
+    """Without such a machine: the test reads the computed addresses from the words of the instructions."""
 
     @pytest.mark.parametrize("opt", [0, 1, 3])
     def test_instructions_lead_to_their_targets(self, opt: int) -> None:

@@ -28,7 +28,7 @@ def test_it_answers_as_its_parts(opt: int, turned: bool) -> None:
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_its_layout_has_the_bytes_of_its_parts(machine: str) -> None:
-    """Where each function lies differs; what it refers to does not, so each is looked at through its name."""
+    """The functions lie at other places, but refer to the same symbols. So each is found by its name."""
     objects = [elf.read(o) for o in zoo(machine)]
     merged = elf.read(merged_object("zoo", zoo(machine), FUNCTIONS))
     assert merged.machine == machine

@@ -1,4 +1,4 @@
-"""LLVM IR with named fields and written loops: layouts, and what assembled functions compute."""
+"""LLVM IR with named fields and written loops: layouts, and results of assembled functions."""
 
 import ctypes
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def test_fields_lie_where_c_puts_them() -> None:
 
 
 def test_offsets_that_compiled_kernels_hold_stay_as_they_are() -> None:
-    """Saved artifacts read their context: other numbers are another format."""
+    """Saved artifacts read their context, so other offsets would be another format."""
     told = ("barrier", "fork_join", "take", "lines", "counter", "generation", "unfinished")
     assert [launcher.CONTEXT.offset[name] for name in told] == [0, 8, 48, 56, 64, 128, 192]
     assert launcher.CONTEXT.bytes == 256

@@ -71,7 +71,7 @@ done:
 
 
 class Worker(ctypes.Structure):
-    """`WORKER` of pool.py, as far as the tests want it."""
+    """`WORKER` of pool.py, with the fields that the tests need."""
 
     _fields_ = (("state", ctypes.c_int32), ("other", ctypes.c_int8 * 92), ("company", ctypes.c_int64))
 
@@ -95,7 +95,7 @@ def states(provider: Provider) -> list[int]:
 
 
 def team(provider: Provider, nthreads: int) -> int:
-    """The size of a region's team, of which every member ran once."""
+    """The size of a region's team; checks that every member ran once."""
     out, lines = np.zeros(2, np.int32), np.zeros((nthreads, 16), np.int32)
     kernel = Kernel(TEAM_SUM, "team_sum", out, lines)
     threads.launch(kernel.fn, kernel.args, nthreads, provider=provider)
@@ -105,7 +105,7 @@ def team(provider: Provider, nthreads: int) -> int:
 
 
 def until(true: object, *, within_s: float = 20.0) -> bool:
-    """Whether a function says yes some time soon."""
+    """Whether a function returns true within a short time."""
     end = time.monotonic() + within_s
     while time.monotonic() < end:
         if true():  # type: ignore[operator]
@@ -280,7 +280,8 @@ def test_threads_whose_first_calls_come_at_once_have_one_pool() -> None:
 
 
 def test_what_workers_read_outlives_whatever_python_forgets() -> None:
-    """Else the end of the interpreter, which empties all modules, would take it from under them."""
+    """Otherwise the end of the interpreter, which empties all modules, would free it while the workers use
+    it."""
     out = run(
         """
         import gc, weakref

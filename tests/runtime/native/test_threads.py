@@ -169,7 +169,7 @@ class TestProviders:
 
     @pytest.mark.parametrize("nthreads", [2, 3, 16])
     def test_every_part_of_a_shared_region_is_taken_once(self, provider: Provider, nthreads: int) -> None:
-        """Also by several callers at once, and when threads are at different regions."""
+        """Also with several callers at once, and if threads are in different regions."""
         regions, launches = 20, 20
         want = np.array([[launches * (k < max(64 - r, nthreads)) for k in range(64)] for r in range(regions)])
         kernels = [
@@ -285,7 +285,7 @@ def test_without_a_loaded_openmp_runtime_our_own_pool_comes_first() -> None:
 
 
 def test_modules_opened_after_an_openmp_runtime_was_loaded_use_it(libgomp: str) -> None:
-    """As where torch is imported late: its threads and the pool's would be in each other's way."""
+    """As if torch is imported late: its threads and those of the pool would compete for the cores."""
     out = run(
         f"""
         import ctypes, sys; sys.path[:0] = ["tests/runtime", "tests/runtime/native"]
