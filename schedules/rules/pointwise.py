@@ -153,9 +153,10 @@ def _planes(op: StageOp) -> list[str]:
 
     If the planes are written together, these elements are read once for all of them.
     """
+    axes = long_axes(op)
     read = {v.name for load in op.loads() for i in load.indices for v in free_vars(i)}
-    few = [a for a in op.axes[:-2] if 1 < a.extent <= PLANES and a.name not in read and read]
-    few += [a for a in op.axes[:-1] if share_work(op, (a,), PLANES)]
+    few = [a for a in axes[:-2] if 1 < a.extent <= PLANES and a.name not in read and read]
+    few += [a for a in axes[:-1] if share_work(op, (a,), PLANES)]
     return [few[0].name] if few else []
 
 

@@ -83,6 +83,16 @@ def test_planes_of_one_picture_are_written_together(dag: ComputeDAG, together: b
     check(dag, trace)
 
 
+@pytest.mark.parametrize("ones", [(), (1,), (1, 1)])
+def test_the_axis_of_vectors_is_no_plane(ones: tuple[int, ...]) -> None:
+    """Elements that share work along the last axis are one vector; axes of one element may follow."""
+    x = te.placeholder((17,), name="x")
+    y = te.compute((17, 4, *ones), lambda i, c, *_: te.exp(x[i]) * (c + 1).astype("float32"), name="y")
+    dag = ComputeDAG.of([y])
+    for sketch in generate(dag, parse("llvm -mcpu=x86-64-v2")):
+        check(dag, sketch.fill(sketch.defaults()))
+
+
 SHORT = {"two axes": (70, 3), "no axis of a vector's length": (40, 6, 6), "two short rows": (30, 3, 3),
          "one element between": (50, 1, 5), "wide blocks": (9, 2, 14, 15)}  # fmt: skip
 
