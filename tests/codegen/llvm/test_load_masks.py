@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from codegen_kernels import buffer, program, run
@@ -9,7 +10,7 @@ from fences import ended_by, fenced
 
 import autotensor as at
 from autotensor import te
-from autotensor.base.dtype import float32, int64
+from autotensor.base.dtype import DType, float32, int64
 from autotensor.base.errors import ArtifactError
 from autotensor.base.target import parse
 from autotensor.codegen.llvm.backend import module_text
@@ -19,6 +20,8 @@ from autotensor.ir.func import Role, Scope
 from autotensor.ir.stmt import Alloc, Store, seq
 
 COPY = '"=^Yk,0"'
+AVX2 = parse("llvm -mcpu=x86-64-v3 -threads=1")
+needs_avx2 = pytest.mark.skipif(not llvm.get_host_cpu_features().get("avx2"), reason="for code with AVX2")
 
 
 @pytest.mark.parametrize("mcpu", ["x86-64-v3", "x86-64-v4"])
@@ -64,6 +67,39 @@ def test_elements_that_a_mask_leaves_out_do_not_come_back_by_a_shuffle() -> None
     found = np.empty(8, np.float32)
     run(p, np.arange(1, 9, dtype=np.float32), np.array([3]), found)
     np.testing.assert_array_equal(found, [2, 1, 0, 0, 0, 0, 0, 0])
+
+
+@needs_avx2
+@pytest.mark.parametrize("dtype", [float32, int64], ids=str)
+@pytest.mark.parametrize("lanes", [6, 10, 19, 24, 32])
+def test_lanes_that_are_always_left_out_are_not_read(lanes: int, dtype: DType) -> None:
+    """LLVM loaded whole registers of such lanes (10, 19), or ended the process (24, 32)."""
+    x, y, n = buffer("x", 3, dtype=dtype), buffer("y", lanes, dtype=dtype), buffer("n", 1, dtype=int64)
+    at_ = Ramp(const(0), 1, lanes)
+    some = compare(Cmp.LT, at_, Broadcast(const(3), lanes)) & compare(
+        Cmp.LT, at_, Broadcast(Load(n, (const(0),)), lanes)
+    )
+    p = program(Store(y, (at_,), Load(x, (at_,), some)), (x, Role.INPUT), (n, Role.INPUT), (y, Role.OUTPUT))
+
+    def check() -> None:
+        found = np.ones(lanes, dtype.numpy)
+        run(p, fenced(np.arange(1, 4, dtype=dtype.numpy)), np.array([5]), found, target=AVX2)
+        np.testing.assert_array_equal(found, [1, 2, 3] + [0] * (lanes - 3))
+
+    assert ended_by(check) == 0
+
+
+@needs_avx2
+def test_a_schedule_may_leave_out_half_of_its_vectors() -> None:
+    A = te.placeholder((5, 4), "float64", name="A")
+    C = te.compute((5,), lambda i: A[i, i // 5].astype("float32") * 2 + 1, name="C")
+    s = te.create_schedule(C)
+    s["C"].split("i", factors=[2, 6])
+    s["C"].vectorize("i.2")
+    f = at.build(s, [A, C], target="llvm -mcpu=x86-64-v3 -threads=1")
+    a = np.arange(20.0).reshape(5, 4)
+    assert ended_by(lambda: f(fenced(a), fenced(np.zeros(5, np.float32)))) == 0
+    np.testing.assert_array_equal(f(a), a[:, 0].astype(np.float32) * 2 + 1)
 
 
 @pytest.mark.parametrize(
