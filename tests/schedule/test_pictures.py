@@ -157,7 +157,7 @@ def layout(s: Schedule) -> None:
 
 @picture
 def register_tile(s: Schedule) -> None:
-    """Everything together: packed constant, accumulators, epilogue."""
+    """A schedule with everything: packed constant, accumulators, epilogue."""
     s.layout("B", [(1, 4)], "1.0 0 1.1")
     yo, xo, yi, xi = s["D"].tile("i", "j", 4, 4)
     s["C"].compute_at(s["D"], xo)

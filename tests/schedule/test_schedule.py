@@ -1,4 +1,4 @@
-"""The comfortable object: what it accepts, returns and prints."""
+"""The object `Schedule`: the arguments that it accepts, its results and its text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps and traces as text: JSON, Python, other people's names."""
+"""Steps and traces as text: JSON, Python, names of other authors."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_axes_in_other_names(axis: str, stage: str, want: str) -> None:
 
 
 def test_axes_of_copies_are_nobody_s() -> None:
-    """A has an axis called i1; its copy has i0 and i1 of its own."""
+    """A has an axis called i1; its copy has its own axes i0 and i1."""
     names = {"A": "t0", "A.i1": "i0", "A.i0": "i1", "C": "t1"}
     step = Reorder("A.local:C", ("i1", "i0"))
     assert rename(step, names) == Reorder("t0.local:t1", ("i1", "i0"))
@@ -113,7 +113,7 @@ BACK = {"t0": "C", "t0.i0": "y", "t0.i1": "x", "t0.r0": "k", "t1": "D", "t1.i1":
 
 @pytest.fixture
 def planting() -> Iterator[None]:
-    """Steps that a test defines are gone behind it."""
+    """Steps that a test defines are removed after the test."""
     known = dict(STEPS)
     yield
     STEPS.clear()
@@ -140,7 +140,8 @@ def test_every_step_in_other_names_and_back(name: str) -> None:
 
 @pytest.mark.usefixtures("planting")
 def test_what_an_argument_is_called_decides_nothing() -> None:
-    """An axis called `other` is an axis, of the stage before it; a word called `axis` is a word."""
+    """An argument of type AxisName called `other` is an axis of the stage before it. A Word called `axis` is
+    a word."""
 
     @step
     class Planted:
@@ -252,7 +253,7 @@ def test_canonical_names_and_back(name: str) -> None:
 
 
 def test_equal_computations_share_traces() -> None:
-    """Whatever their authors called things."""
+    """For any names that the authors chose."""
 
     def product(stage: str, y: str, x: str) -> Schedule:
         a, b = te.placeholder((4, 5), name="P"), te.placeholder((5, 6), name="Q")
@@ -285,7 +286,7 @@ def test_json_of_every_kind_of_argument() -> None:
 
 
 def test_json_is_stable() -> None:
-    """Records of years must stay readable: this text is a format."""
+    """Old records must stay readable for years, so this text is a format."""
     s = CASES["register_tile"]()
     assert s.trace.to_json() == (
         '{"version":1,"steps":[["Layout","B",[[1,8]],"1.0 0 1.1"],["SplitStep","D","y",[3],null],'

@@ -125,7 +125,7 @@ def test_an_aligned_axis_does_not_become_the_last() -> None:
 
 # -- swizzle -------------------------------------------------------------------------------------------------
 def columns(layout: str) -> PrimFunc:
-    """Threads of a block that read a column of A's tile, 64 × 32, four rows each."""
+    """Threads of a block that read a column of A's tile of 64 × 32 elements; each thread reads four rows."""
     s = tiled(product(64, 64, 64), threads=8, each=4, depth=32)
     near = fetch(s, "A", "C.local", "k.0", (8, 8), 4)
     if layout == "align":
@@ -171,7 +171,7 @@ def test_columns_without_conflicts() -> None:
 
 
 def test_operands_of_tensor_cores_without_conflicts() -> None:
-    """Eight rows of 32 bytes meet in pairs; swizzled, they lie in all banks."""
+    """Eight rows of 32 bytes share banks in pairs. With swizzle, they use all banks."""
 
     def ways(name: str) -> dict[str, float]:
         (kernel,) = lower(CASES[name]().state, parse("cuda")).run

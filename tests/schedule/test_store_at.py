@@ -1,4 +1,4 @@
-"""store_at: what is computed in which iteration, what is refused, and what pictures say of it."""
+"""store_at: the elements that each iteration computes, refusals, and the loop picture."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_only_new_rows_are_computed() -> None:
 
 
 def test_what_is_read_by_a_sliding_stage_keeps_no_more_than_its_new_rows_need() -> None:
-    """Eight stencils in a row: three rows of each."""
+    """A chain of eight stencils; each keeps three rows."""
     x = te.placeholder((40, 8), name="X")
     stages = [x]
     for n in range(8):

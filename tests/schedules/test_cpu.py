@@ -1,4 +1,5 @@
-"""Records of processors: each field measured and read, the right record for each target, doors that hold."""
+"""Records of processors: each field has a measurement and a reader, each target gets the right record, and
+mistakes are refused."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ from schedules.prior.rates import Rates
 
 ROOT = Path(__file__).parents[2]
 SOURCE = "\n".join(Path(file).read_text() for file in (method_costs.__file__, cpu.__file__))
-# what names a processor and is no field, and why
+# names on processors that are not fields, and the reasons
 ELSEWHERE = {
     "PART": "how a sum is rounded is the same on every processor",
 }
@@ -41,7 +42,7 @@ ELSEWHERE = {
 
 @pytest.fixture
 def records() -> Iterator[list[Cpu]]:
-    """The known records; what a test adds is gone after it."""
+    """The known records; a test's own records are removed after it."""
     before = list(RECORDS)
     yield RECORDS
     RECORDS[:] = before

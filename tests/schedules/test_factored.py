@@ -1,4 +1,5 @@
-"""Sums of products of several factors: in which order they are joined, when, and that it is right."""
+"""Sums of products of several factors: the order in which they are joined, the conditions, and right
+results."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ def test_what_depends_on_no_term_is_multiplied_behind_the_sum() -> None:
 
 
 def test_the_last_axis_of_a_part_is_that_of_the_result() -> None:
-    """Its elements become vectors there; where a part has it not, an axis along which a factor lies."""
+    """The last axis becomes the vector axis. If a part lacks it, an axis along which a factor is contiguous
+    is taken."""
     dag = contraction("rj,rk,ijk->ir", {"i": 96, "j": 64, "k": 64, "r": 8})
     assert [s.partition(" ")[0] for s in stages(dag)] == ["y.part[j,k,r]", "y[i,r]"]
     dag = contraction("ia,al,lj->ij", {"i": 4, "a": 64, "l": 64, "j": 64})
@@ -138,7 +140,7 @@ def _check_all(seed: int) -> None:
 
 
 def test_an_axis_summed_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: a factor is taken to be needed nowhere else once one of its axes is summed over."""
+    """Planted: a factor counts as no longer needed after a sum over one of its axes."""
 
     def joined(self: object, ways: tuple[object, ...], subset: frozenset[int]) -> object:
         return join(self, ways, frozenset({*subset, 0}))

@@ -89,7 +89,7 @@ def product(seed: int) -> ComputeDAG:
 
 
 def is_joined(sketch: Any, dag: ComputeDAG) -> bool:
-    """Whether something in front of the product is computed in its loops."""
+    """Whether a stage before the product is computed in its loops."""
     last = {s.name for s in dag.stages if s.name in ("z", "r")}
     return any(
         isinstance(s, ComputeAt) and s.host in last and s.stage.partition(".")[0] not in last
@@ -98,7 +98,7 @@ def is_joined(sketch: Any, dag: ComputeDAG) -> bool:
 
 
 def joined(seed: int) -> tuple[ComputeDAG, list[Any]]:
-    """A program, and its sketches that make something in front of the product block by block."""
+    """A program, and its sketches that compute a stage before the product block by block."""
     dag = product(seed)
     return dag, [s for s in generate(dag, TARGETS[seed % 3]) if is_joined(s, dag)]
 
@@ -158,7 +158,7 @@ def test_weights_beyond_the_second_cache_are_not_read_for_every_block() -> None:
 
 
 def test_what_every_block_would_copy_across_keeps_blocks_large() -> None:
-    """Scores of queries that are made in front: keys are transposed for each block."""
+    """Scores whose queries are computed before the product: keys are transposed for each block."""
     rows, depth = 256, 64
     q, k = te.placeholder((8, rows, depth), name="q"), te.placeholder((8, rows, depth), name="k")
     half = depth // 2
@@ -187,7 +187,7 @@ def of_lines(width: int, c: int, columns: int) -> ComputeDAG:
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.arch)
-@pytest.mark.parametrize("width", [28, 29, 31, 35, 37, 41, 47])  # of some no register tile is a divisor
+@pytest.mark.parametrize("width", [28, 29, 31, 35, 37, 41, 47])  # no register tile divides some of these
 def test_lines_of_any_width_have_sketches(width: int, target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTENSOR_STRICT", "1")
     for columns in (16, 96, 512):

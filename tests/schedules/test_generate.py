@@ -1,4 +1,4 @@
-"""The default is the first sketch, whether or not the others are made."""
+"""The default is the first sketch, whether the other sketches are made or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A choice that is the same for all terms is made once, and what it leaves out is not computed."""
+"""A select with the same condition for all terms is evaluated once, and sums that it drops are not
+computed."""
 
 from __future__ import annotations
 

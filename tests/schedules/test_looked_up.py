@@ -63,7 +63,8 @@ def test_every_sketch_is_right(sizes, how):
 
 
 def test_neighbours_share_a_panel():
-    """Columns outside of blocks, a panel at a time: not all of a matrix for every block."""
+    """Loops over columns are outside of blocks, one panel at a time. So a block does not read a whole
+    matrix."""
     trace = default_trace(product(32, 4, 256, 384), TARGET)
     (packed,) = (s for s in trace.steps if isinstance(s, Layout))
     assert packed.order == "2.0 0 1 2.1"
@@ -114,7 +115,7 @@ def inlined(dag):
 
 
 def test_vectors_run_along_what_is_not_looked_up():
-    """Along a sparse matrix's rows; along the rows of a table that are added."""
+    """Vectors run along a sparse matrix's rows, and along the rows of a table that are added."""
     w, at = te.placeholder((64, 32), name="w"), te.placeholder((64, 32), "int32", name="at")
     x, table = te.placeholder((100,), name="x"), te.placeholder((100, 32), name="table")
     k = te.reduce_axis(32, name="k")

@@ -91,7 +91,7 @@ def test_the_sum_as_it_is_written_is_made_only_where_it_is_wanted() -> None:
 
 
 def test_no_operand_is_packed_for_the_sum_as_it_is_written() -> None:
-    """It would be packed in every call, and for the product, too, whose panels are others."""
+    """The operand would be packed in every call, and again for the product, which has other panels."""
     a, b = te.placeholder((48, 24, 24), name="a"), te.placeholder((24, 96, 24), name="b")
     k = te.reduce_axis(24, name="k")
     c = te.compute(
@@ -115,7 +115,7 @@ def test_the_state_after_it() -> None:
 @pytest.mark.parametrize("term", [by_rows, by_columns])
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 0.0])
 def test_what_is_left_out_does_no_harm(term: Term, value: float) -> None:
-    """Beside an operand that is not finite, too: 0 * ∞ is left out, and not NaN."""
+    """Also next to an operand that is not finite: 0 * ∞ is left out, so the result is not NaN."""
     dag = product(term)
     rng = np.random.default_rng(0)
     a, m = (rng.standard_normal((33, 9)).astype(np.float32) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Matrix products under every sketch with random decisions: right for all sizes, types and machines."""
+"""Matrix products are right under every sketch with random decisions, for all sizes, types and machines."""
 
 from __future__ import annotations
 
@@ -199,7 +199,8 @@ def test_a_transposed_copy_is_made_by_shuffles() -> None:
 
 
 def test_weights_that_no_cache_holds_are_read_once() -> None:
-    """A pass over them is a pass over memory: worth more than keeping a block's rows in L2."""
+    """A pass over the weights is a pass over memory. Saving it gains more than keeping a block's rows in
+    L2."""
     caches = (32 << 10, 1 << 20, 32 << 20)
     target = replace(parse("llvm -mcpu=x86-64-v4 -threads=1"), cache_bytes=caches)
 
@@ -236,7 +237,8 @@ def test_streams_give_the_same(size: tuple[int, int, int], across: str) -> None:
 
 @pytest.mark.parametrize("cores", [1, 2, 4])
 def test_cores_divide_the_columns_of_a_layer_s_weights(cores: int) -> None:
-    """9 MB would stay in the last cache but for a model's other layers: no two cores read the same panel."""
+    """In a model, 9 MB do not stay in the last cache, because of the other layers. So no two cores read the
+    same panel."""
     caches = (32 << 10, 1 << 20, 32 << 20)
     target = replace(parse(f"llvm -mcpu=x86-64-v4 -threads={cores}"), cache_bytes=caches)
     sketch = generate(product(128, 768, 3072, constant=True), target)[0]
@@ -296,7 +298,7 @@ def test_blocks_are_sizes_on_offer_and_shares_are_even(cores: int, grid: tuple[i
 
 
 def test_cores_divide_rows_where_all_columns_stay_in_the_cache() -> None:
-    """14 tiles of rows, 12 of columns: as even either way."""
+    """14 tiles of rows and 12 of columns are equally even for both divisions."""
     assert block_of(14, 12, 1, 2, 0.04) == (14, 6)
     assert block_of(14, 12, 1, 2, 0.04, apart=0.02) == (7, 12)
     assert block_of(3, 12, 1, 2, 0.04, apart=0.02) == (3, 6), "of 3 rows one core would have 2"
@@ -351,7 +353,8 @@ def test_steps_written_out_want_registers_beside_a_tile() -> None:
 
 @pytest.mark.parametrize("rows", [600, 4096])
 def test_an_operand_of_both_sides_is_not_copied_by_panels(rows: int) -> None:
-    """A covariance reads one array along rows and along columns: a copy for a panel would be all of it."""
+    """A covariance reads one array along rows and along columns. A copy for a panel would be the whole
+    array."""
     x = te.placeholder((rows, 512), name="x")
     r = te.reduce_axis((0, rows), name="r")
     c = te.compute((512, 512), lambda i, j: te.sum(x[r, i] * x[r, j], axis=r), name="c")
@@ -360,7 +363,7 @@ def test_an_operand_of_both_sides_is_not_copied_by_panels(rows: int) -> None:
 
 
 def test_an_operand_that_is_read_twice_along_the_columns_is_not_copied() -> None:
-    """Differences of all pairs, summed: a copy has the operand as all reads of it need it, and is one."""
+    """Summed differences of all pairs: one copy of the operand fits all its reads."""
     p, w = te.placeholder((64, 64), name="p"), te.placeholder((64, 64), name="w")
     j = te.reduce_axis((0, 64), name="j")
     y = te.compute((64, 64), lambda i, c: te.sum(w[i, j] * (p[j, c] - p[i, c]), axis=j), name="y")

@@ -1,4 +1,4 @@
-"""Tuned schedules as text: round trips, merging, and what a damaged file is answered with."""
+"""Tuned schedules as text: round trips, merging, and the errors of damaged files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_merging_keeps_the_greater_gain_over_the_same_default():
 
 
 def test_merging_keeps_what_beat_the_newer_default():
-    """Other rules, another default: how much faster something was than the old one says nothing."""
+    """Other rules make another default. The gain over the old default says nothing about it."""
     old = replace(RECORD, ratio=0.1, default="before", date="2026-01-01")
     for first, second in ((old, RECORD), (RECORD, old)):
         assert merged(shelf(first), [second], TARGETS).records == (RECORD,)

@@ -58,8 +58,8 @@ def product_facts(rows: int, columns: int, depth: int, target: Target) -> AsmFac
 def test_a_product_that_is_not_fused_with_its_sum_has_a_register(
     extents: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waits there for its sum; with one register more, vectors would be put aside in every step of the
-    largest tiles, which come first where scalars fill a register for nothing."""
+    """The product waits there for its sum. Without this register, the largest tiles would move vectors to the
+    stack in every step. Such tiles come first if scalars fill whole registers."""
     monkeypatch.setattr(tiles, "spread_cycles", lambda _: 0.0)
     target = parse("llvm -mcpu=x86-64-v2 -threads=1")
     assert target.sum_registers == target.vector_registers - 1

@@ -1,4 +1,5 @@
-"""The order of sketch rules is a table; rules from outside say where they stand, and that alone decides."""
+"""The order of sketch rules is a table. The position of a rule from outside depends only on its own
+declaration."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ def test_no_rule_stands_behind_the_one_that_always_answers(device: str, last: st
 
 
 def test_every_row_has_its_reason() -> None:
-    """A comment above it, which says of how many rows it is if there are several."""
+    """The comment above a row. If it is for several rows, it says for how many."""
     table = Path(rules.__file__).read_text().partition("RULES: ")[2]
     reasons: list[list[str]] = []
     for line in map(str.strip, table.splitlines()):

@@ -1,4 +1,4 @@
-"""Every sketch that the rules write for an open computation computes it, whatever its extents are."""
+"""Every sketch of the rules for an open computation gives the right results for all extents."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def ranks(length: Any) -> list[te.Tensor]:
 
 
 def held(length: Any, _: Any) -> list[te.Tensor]:
-    """Rows that begin further down in every column; the last one stands for those beyond it."""
+    """Rows that begin further down in every column. The last row is repeated for rows beyond it."""
     x = te.placeholder((length, 24), name="x")
     return [x, te.compute((length, 24), lambda i, j: x[te.minimum(i + j, length - 1), j], name="y")]
 
@@ -99,7 +99,7 @@ OPEN = {
 K = te.reduce_axis(24, name="k")
 
 
-MOST = 6  # sketches of a computation that are looked at by default
+MOST = 6  # sketches of a computation that are tested by default
 
 
 @pytest.mark.parametrize("name", OPEN)

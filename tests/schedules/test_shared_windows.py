@@ -1,4 +1,5 @@
-"""Windows of maxima and the like: which are shared, how many steps they take, and that every bit is right."""
+"""Windows of maxima and similar reductions: the windows that are shared, their numbers of steps, and exact
+results."""
 
 from __future__ import annotations
 
@@ -91,7 +92,7 @@ def test_parts_of_sums_do_not_overlap(window: tuple[int, int], parts: list[int] 
 
 
 def box(window: tuple[int, int], dtype: str = "float32") -> ComputeDAG:
-    """Sums over boxes of products, which depend on the place alone."""
+    """Sums over boxes of products that depend only on the place."""
     x, y = (te.placeholder((12 + window[0], 30 + window[1]), dtype, name=n) for n in "xy")
     a, b = (te.reduce_axis(n, name=name) for n, name in zip(window, "ab", strict=True))
     body = lambda i, j: te.sum(x[i + a, j + b] * y[i + a, j + b], axis=[a, b])  # noqa: E731
@@ -119,7 +120,7 @@ def test_sums_of_two_stages_in_one_are_shared() -> None:
 
 
 def test_small_windows_of_sums_are_no_sure_gain() -> None:
-    """Rows that are made together share what their terms are made of."""
+    """Rows that are computed together share parts of their terms."""
     trace = default_trace(box((3, 3)), TARGET)
     assert not any(isinstance(s, UseAlgorithm) for s in trace.steps)
 
@@ -219,7 +220,7 @@ def test_all_of_its_sketches_are_right() -> None:
 
 
 class Drawn:
-    """A window along one axis or two of a random tensor, and what NumPy makes of it."""
+    """A window along one axis or two of a random tensor, and NumPy's result."""
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = np.random.default_rng(seed)

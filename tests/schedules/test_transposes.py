@@ -1,4 +1,4 @@
-"""Copies that turn dimensions around: right whatever is decided, and vectors on both sides."""
+"""Copies that transpose dimensions are right for all decisions, and have vectors on both sides."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_any_decision_gives_the_same(name: str) -> None:
 
 
 def turned_on_the_way() -> ComputeDAG:
-    """Two results read a stage that turns rows; it may be inlined into both."""
+    """Two results read a stage that reverses rows; it may be inlined into both."""
     x, w = te.placeholder((48, 64), name="x"), te.placeholder((48,), name="w")
     turned = te.compute((64, 48), lambda i, j: x[j, i] * 0.5, name="turned")
     y = te.compute((64, 48), lambda i, j: turned[i, j] * w[j], name="y")
@@ -88,7 +88,7 @@ def test_no_element_is_moved_by_itself(name: str, target) -> None:  # type: igno
 
 
 def test_a_load_ends_with_the_last_that_some_lane_wants() -> None:
-    """The array ends with the last element that is read, and behind it the memory may end."""
+    """The array ends with the last element that is read, and memory may end there, too."""
     x = te.placeholder((31,), name="x")
     y = te.compute((16,), lambda i: x[2 * i] * 2, name="y")
     dag = ComputeDAG.of([x, y])

@@ -1,4 +1,5 @@
-"""Depthwise convolution and pooling by the rule for windows: right whatever is decided, nothing in memory."""
+"""Depthwise convolution and pooling by the rule for windows: right for all decisions, with sums in
+registers."""
 
 from __future__ import annotations
 
@@ -126,7 +127,7 @@ def test_inputs_that_wait_for_other_rows_count_as_registers() -> None:
 
 
 def test_windows_apart_are_few_in_a_tile() -> None:
-    """The fewer, the more of memory is read in its order."""
+    """With fewer of them, more of memory is read in its order."""
     assert pooled_by(112, 64, kernel=3, stride=2, padding=1) == (2, 2)
     assert pooled_by(224, 64, kernel=2, stride=2) == (1, 1)
 

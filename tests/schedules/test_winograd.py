@@ -1,4 +1,4 @@
-"""Winograd's algorithm computes the convolution, whatever the size, and refuses what it does not fit."""
+"""Winograd's algorithm computes convolutions of any size, and refuses other stages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_matrices_give_the_filter_exactly(tf):
 
 
 def test_many_channels_stay_well_within_the_gate():
-    """With the usual points 0, ±1, ±2 the error of 512 channels reaches the gate."""
+    """With the usual points 0, ±1, ±2, the error of 512 channels reaches the limit."""
     dag = conv(8, 8, 512, 16)
     rng = np.random.default_rng(0)
     arrays = {b.name: rng.standard_normal(b.shape).astype("float32") for b in dag.inputs}

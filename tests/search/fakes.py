@@ -43,7 +43,8 @@ def bowl(candidate: Candidate) -> float:
 class FakeMeasurer(AtOnce):
     """Answers from a function of the trace, at once.
 
-    noise: relative, other in every call. failing, spilling: shares that fail, and that are rejected unrun.
+    noise: relative, and different in every call. failing, spilling: the shares of candidates that fail, and
+    that are rejected before they run.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class FakeMeasurer(AtOnce):
 
     @property
     def measured(self) -> list[str]:
-        """Trace hashes of all trials, in order; races apart."""
+        """Trace hashes of all trials in order, without races."""
         return [h for _, hashes, repeat in self.calls for h in hashes if repeat is None]
 
     @property

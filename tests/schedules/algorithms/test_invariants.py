@@ -1,4 +1,5 @@
-"""Function values that are the same along an axis: which have a stage of their own, and the same numbers."""
+"""Function values that are the same along an axis: those that get a stage of their own; results do not
+change."""
 
 from __future__ import annotations
 

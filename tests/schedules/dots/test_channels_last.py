@@ -1,4 +1,4 @@
-"""Convolutions whose channels come first: by dots all the same, exactly, with data and result transposed."""
+"""Convolutions with channels first use dots, too, with data and result transposed. The results are exact."""
 
 from __future__ import annotations
 

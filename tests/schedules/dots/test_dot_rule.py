@@ -1,4 +1,4 @@
-"""Products and convolutions of narrow types: every sketch is exact, whatever the signs and zero points."""
+"""Products and convolutions of narrow types: every sketch is exact, for all signs and zero points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Windows over bytes summed in float32: the same whole numbers, and only where float32 has them all."""
+"""Windows over bytes that are summed in float32: the same whole numbers, and only if float32 can represent
+all of them."""
 
 from __future__ import annotations
 

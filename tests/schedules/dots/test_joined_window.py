@@ -1,4 +1,4 @@
-"""Windows over few channels: by dots along lines of columns and channels, exactly, in every schedule."""
+"""Windows over few channels use dots along lines of columns and channels. Every schedule is exact."""
 
 from __future__ import annotations
 
@@ -126,6 +126,6 @@ def test_other_windows_stay(layer) -> None:
 
 
 def test_what_stands_behind_the_terms_must_vanish() -> None:
-    """Where each channel has a zero point of its own, no single number stands for nothing."""
+    """If each channel has its own zero point, no single number adds nothing."""
     assert applies(convolution(*LAYERS[1], zeros=True))  # twelve terms: nothing stands behind
     assert not applies(convolution(*LAYERS[0], zeros=True))

@@ -1,4 +1,4 @@
-"""Products by tiles (AMX): what the rule chooses; all its sketches are exact at the edges of tiles."""
+"""Products by tiles (AMX): the choices of the rule. All its sketches are exact at the edges of tiles."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(dag: ComputeDAG, trace: Trace, target: Target, inputs: dict[str, np.ndar
 SHAPES = [
     (16, 16, 64),  # one tile
     (17, 33, 68),  # one row, one column and one group more; a last step of one group
-    (37, 100, 264),  # uneven rows, columns that are no tiles, a smaller last step
+    (37, 100, 264),  # uneven rows, columns that are not whole tiles, a smaller last step
     (49, 48, 96),  # even rows of 13, of which the last tile is moved inside
     (7, 64, 128),  # fewer rows than a tile has
     (100, 31, 40),

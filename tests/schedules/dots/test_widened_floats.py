@@ -1,4 +1,5 @@
-"""Products of bfloat16 where no instruction for them is faster: float32 beforehand, in as good a schedule."""
+"""Products of bfloat16 without a faster instruction: operands become float32 beforehand, and the schedule is
+as good as for float32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How work divides among cores, by hand."""
+"""The division of work among cores, computed by hand."""
 
 from __future__ import annotations
 

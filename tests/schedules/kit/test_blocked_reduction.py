@@ -1,4 +1,4 @@
-"""Products of few rows with a moving matrix: how wide the blocks of the result are by default."""
+"""Products of few rows with a matrix that is not constant: the default width of the result's blocks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every sketch of every kind of convolution computes it, whatever is decided.
+"""Every sketch of every kind of convolution gives the right results, for all decisions.
 
-Inputs are small integers: results are equal bit for bit whatever the order of additions. Three machines:
-this one, one with 16 vector registers of 256 bits, one of 128 bits.
+Inputs are small integers, so results are equal bit for bit in any order of additions. There are three
+machines: this one, one with 16 vector registers of 256 bits, and one with registers of 128 bits.
 """
 
 from __future__ import annotations
@@ -140,7 +140,8 @@ def test_every_sketch_computes_it(name, target):
     ],
 )
 def test_passes_and_texts_agree(name):
-    """The interpreter on loops, every pass verified, native code on 1 to 16 threads, traces as text."""
+    """Checks by the interpreter on loops, with every pass verified, by native code on 1 to 16 threads, and
+    with traces as text."""
     dag = build(name)
     for sketch in generate(dag, parse(TARGETS[0]))[:2]:
         trace = sketch.fill(sketch.defaults())
@@ -198,7 +199,8 @@ def few_channels_then(activation, bias=False):
     ("activation", "bias", "apart"), [("tanh", False, True), ("tanh", True, False), ("relu", False, False)]
 )
 def test_what_takes_long_comes_behind_few_channels_in_whole_vectors(activation, bias, apart):
-    """Sums of lanes are single numbers: of 24 tanh one by one a tile had 34 vectors on the stack."""
+    """Sums of lanes are single numbers. With 24 separate calls of tanh, a tile had 34 vectors on the
+    stack."""
     dag = few_channels_then(activation, bias)
     sketch = generate(dag, parse(TARGETS[0]))[0]
     assert vectors_along(sketch, dag) == "terms"
@@ -208,7 +210,7 @@ def test_what_takes_long_comes_behind_few_channels_in_whole_vectors(activation, 
 
 
 def test_padding_is_not_copied():
-    """The default reads the image itself: no stage holds it with its border."""
+    """The default reads the image itself; no stage stores the image with its border."""
     dag = build("padded rows")
     (sketch, *_) = generate(dag, parse(TARGETS[0]))
     assert Inline("pad") in sketch.steps

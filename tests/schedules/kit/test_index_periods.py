@@ -1,4 +1,4 @@
-"""Tiles that are multiples of the period of the indices: the default schedules have them, and are right."""
+"""Default schedules have tiles that are multiples of the period of the indices, and give right results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that are too small for a team stay with the thread that called, whichever rule made them."""
+"""Kernels that are too small for a team run on the calling thread, whichever rule made them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which sums the rules cut into parts, where, and what that gains."""
+"""The sums that the rules cut into parts, the places of the cuts, and the smaller error."""
 
 from __future__ import annotations
 

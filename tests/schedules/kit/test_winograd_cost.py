@@ -1,4 +1,4 @@
-"""The count of cycles behind Winograd's defaults: whose constants apply, and what they choose."""
+"""The count of cycles behind Winograd's defaults: the constants for each processor, and the choices."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_costs_follow_the_processors_name(arch, cpu):
 
 
 def test_halves_of_registers_are_not_two_whole_ones():
-    """A Zen 5 held to AVX2 has 16 registers, whatever its name."""
+    """A Zen 5 restricted to AVX2 has 16 registers."""
     narrow = parse("llvm -mcpu=znver5 -mattr=+avx2,+fma")
     assert Problem(1, 14, 14, 256, 256, 1, 8, narrow).costs is ZEN3.winograd
 
@@ -58,7 +58,7 @@ def test_halves_of_registers_are_not_two_whole_ones():
     ],
 )
 def test_choices_where_one_vector_is_counted_a_cycle_stay(arch, size, channels, chosen):
-    """ResNet's layers on one core, as before there was a third record of constants."""
+    """ResNet's layers on one core have the same choices as before the third set of constants."""
     p = problem(arch, size, channels)
     assert best_option(p, BY_TILES) == chosen
     assert cheapest(p) == BY_TILES

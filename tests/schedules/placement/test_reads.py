@@ -1,4 +1,4 @@
-"""Points that a stage reads through inlined ones, against counting them out."""
+"""Points that a stage reads through inlined stages, compared with a count of the points."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from schedules.placement.reads import Part, Sum, points_read
 
 
 def chain(seed: int) -> ComputeDAG:
-    """Three pointwise stages, each reading the one in front of it at points drawn at random."""
+    """Three pointwise stages; each reads the stage before it at random points."""
     rng = random.Random(seed)
     x = y = te.placeholder((64,), name="x")
     for n in range(3):
@@ -29,7 +29,8 @@ def chain(seed: int) -> ComputeDAG:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_as_many_points_as_move_the_result(seed: int) -> None:
-    """An input counts where a one there, and zeros elsewhere, are seen in the result's first element."""
+    """An input element counts if the first element of the result changes when only this element is one, and
+    all others are zero."""
     dag = chain(seed)
     found = points_read(dag.stages[-1], {"s0", "s1"}, dag.stages)
     assert found is not None

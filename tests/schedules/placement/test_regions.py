@@ -52,7 +52,8 @@ def test_data_may_say_anything() -> None:
 
 
 def test_a_step_needs_of_each_stage_what_its_new_rows_read() -> None:
-    """Three stencils: four rows of each are new, two more are kept; of every other row twice as many."""
+    """Three stencils: four rows of each are new, and two more are kept. If every other row is read, there are
+    twice as many."""
     x = te.placeholder((200, 40), name="x")
     a = te.compute((190, 40), lambda i, j: x[i, j] + x[i + 2, j], name="a")
     b = te.compute((90, 40), lambda i, j: a[2 * i, j] + a[2 * i + 1, j] + a[2 * i + 2, j], name="b")

@@ -1,4 +1,4 @@
-"""How many rows of a stencil are written out without measuring."""
+"""The number of rows of a stencil that are unrolled without measuring."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def rows_of(
     ("taps", "columns", "want"),
     [
         (CROSS, 128, 4),  # rows begin on lines
-        (CROSS, 130, 1),  # they do not, and little is saved
-        (SQUARE, 130, 4),  # much is
+        (CROSS, 130, 1),  # rows do not begin on lines, and little is saved
+        (SQUARE, 130, 4),  # rows do not begin on lines, but much is saved
     ],
 )
 def test_several_rows_are_written_at_once_where_that_saves_loads(
@@ -95,7 +95,7 @@ def test_rows_that_are_pages_apart_leave_the_cache_together() -> None:
 
 
 def test_terms_that_are_written_out_share_rows_too() -> None:
-    """Windows down a column do, windows along a row and long ones do not."""
+    """Windows along a column share values; windows along a row, and long windows, do not."""
 
     def rows(down: int, along: int) -> int:
         x = te.placeholder((64 + down, 128 + along), name="x")

@@ -1,4 +1,4 @@
-"""Plans: what is cheap, what is legal, and that descent finds what trying everything finds."""
+"""Plans: their costs and their legality. Descent finds the same plan as an exhaustive search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages are costed by the sides of choices that their loops share, each as often as it is taken."""
+"""The cost of a stage counts each side of a shared select as often as its loops take this side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The prior: what makes candidates slow, and that measured rates are used."""
+"""The prior: the reasons for slow candidates, and the use of measured rates."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_teams_are_as_fast_as_measured() -> None:
 
 
 def test_transforms_of_winograd_cost_little() -> None:
-    """They are a fifth of the whole, not most of it."""
+    """They take a fifth of the time, not most of it."""
     workload = conv(56, 64, 64, 3)
     sketch = next(s for s in generate(workload.dag, TARGET) if "winograd" in s.made_by and len(s.steps) > 30)
     from autotensor.schedule.primitives.layout import Layout
@@ -101,7 +101,8 @@ def test_the_whole_is_at_most_the_sum_of_its_stages(workload: Workload, target: 
 
 
 def test_weights_that_stay_in_the_caches_are_not_read_again() -> None:
-    """512 kB of weights: from memory in a whole model, from the second cache when a call follows the last."""
+    """512 kB of weights come from memory in a whole model, and from the second cache if calls follow one
+    another."""
     s = scheduled(gemm(8, 256, 512, epilogue=False), 4, 2)
     cold, warm = (stage_terms(s, 1, TARGET, replace(RATES, warm_weights=w)) for w in (False, True))
     assert cold.moves[2][0] == pytest.approx(4 * 256 * 512 / RATES.memory_bandwidth)
@@ -134,7 +135,7 @@ def two_alike() -> Iterator[None]:
 
 
 def calibrated(**changed: float) -> Rates:
-    """Rates as the log gives them, some of them measured otherwise."""
+    """Rates in the form of the log; some of them have other values."""
     return rates_of(CALIBRATED | {n.replace("_", "."): v for n, v in changed.items()}, MADE_UP)
 
 

@@ -1,4 +1,4 @@
-"""Register tiles, read off pictures: size, loads, crowded sets."""
+"""Register tiles of loop pictures: size, loads, crowded sets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_reduction_that_is_wholly_unrolled_is_no_chain() -> None:
     [(1024, 12, 12), (512, 12, 6), (512, 25, 13), (1000, 12, 1), (16, 12, 1), (2048, 3, 3)],
 )
 def test_rows_far_apart_share_sets(k: int, rows: int, lines: int) -> None:
-    """Rows of k floats: 4 KiB and its multiples are one set, 2 KiB two of them."""
+    """Rows of k floats: with rows of a multiple of 4 KiB, all are in one set; with 2 KiB, in two sets."""
     assert tile(scheduled(gemm(50, 64, k, epilogue=False), rows, 1)).lines[0] == lines
 
 

@@ -1,4 +1,4 @@
-"""Bytes that loops bring into caches: windows that slide, rows that end, what other stages leave."""
+"""Bytes that loops bring into caches: sliding windows, ends of rows, and data that other stages left."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_rows_that_do_not_fit_are_brought_again() -> None:
 
 @pytest.mark.parametrize("columns", [500, 512])
 def test_vectors_walk_on_into_the_next_row(columns: int) -> None:
-    """Fused, rows are one: a vector across the end of a row is loaded like any other."""
+    """Fused rows are one long row: a vector across the end of a row is loaded like any other."""
     s = copy_of(240, columns, lambda a, i, j: a[i, j] * 2.0, fuse=True)
     assert [o.vector for o in s.operands] == ["unit", "unit"]
     assert s.fetched == (16, 16)

@@ -1,4 +1,4 @@
-"""Where stages go is weighed by the prior: the rules' choice stays unless another is sure to be faster."""
+"""The prior weighs the places of stages: the rules' choice stays unless another one is certainly faster."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_what_has_no_such_loops_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_a_window_and_a_difference_read_is_not_stored() -> None:
-    """Passes over an array of 1.5 MB for operations that vanish among others (1.8 x as fast on that Xeon)."""
+    """Saves passes over an array of 1.5 MB; the operations hide among others (1.8 x as fast on that Xeon)."""
     rows, columns = 240, 1536
     x = te.placeholder((rows, columns), name="x")
     r = te.compute((rows, columns), lambda i, j: te.maximum(x[i, j], 0.0), name="r")

@@ -1,4 +1,4 @@
-"""The sketch rule of attention: found by structure, and right whatever is decided."""
+"""The sketch rule of attention finds attention by its structure, and is right for all decisions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def cross(queries, keys, depth, width, layout="BHND"):
 
 
 def with_epilogue():
-    """Two stages behind an attention, one of them with a condition that is another stage's."""
+    """Two stages after an attention; the condition of one is another stage."""
     q, k, v = (te.placeholder((2, 3, n, 24), name=name) for name, n in (("q", 21), ("k", 37), ("v", 37)))
     seen = te.placeholder((2, 21), name="seen")
     y = OPERATORS.get("attention").compute(q, k, v)
@@ -136,7 +136,7 @@ def test_scores_that_are_wanted_too_are_something_else():
 
 
 def test_hidden_keys_are_not_computed():
-    """Loops over keys end where the block's queries, or the tile's, see no further."""
+    """Loops over keys end at the last key that the queries of the block, or of the tile, read."""
     dag, target = own(256, 1, 16, causal=True), parse("llvm -mcpu=x86-64-v4 -threads=1")
     (sketch,) = ours(dag, target)
     trace = sketch.fill({**dict(sketch.defaults()), f"{dag.outputs[0].name}/block": (2, 16, 1, 14)})

@@ -1,4 +1,5 @@
-"""One pass over the terms, however it is said which of them count; answers are those of the text."""
+"""One pass over the terms, in whatever form the program selects terms; the answers are those of the program
+as written."""
 
 from __future__ import annotations
 

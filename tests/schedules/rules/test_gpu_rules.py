@@ -1,4 +1,5 @@
-"""Default schedules for GPUs: within the target's limits, by shape of the work, for cards and for cores."""
+"""Default schedules for GPUs stay within the target's limits: by the shape of the work, for cards and for
+cores."""
 
 from __future__ import annotations
 
@@ -125,7 +126,8 @@ def test_every_option_of_a_tile_fits_and_the_prior_ranks_them(text: str) -> None
 
 
 def test_prior_of_a_card_prefers_tiles_with_reuse() -> None:
-    """One element a thread loads two operands a step; a tile of 4 x 8 loads three for eight."""
+    """A thread with one element loads two operands in each step; a tile of 4 x 8 loads three vectors for
+    eight products."""
     dag, target = product(2048, 2048, 2048), parse("cuda -arch=sm_80")
     sketch = next(s for s in generate(dag, target) if "shared" in str(s.steps))
     hole = next(h for h in sketch.holes if h.name.endswith("/tile"))

@@ -1,4 +1,4 @@
-"""Expensive pointwise stages: inlined where nothing is computed twice and vectors still run along memory."""
+"""Expensive pointwise stages are inlined if nothing is computed twice and vectors still run along memory."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_vectors_are_not_computed_across_memory() -> None:
 
 @pytest.mark.parametrize("between", [False, True])
 def test_turned_twice_is_not_turned(between: bool) -> None:
-    """The stage reads across memory itself, or by a cheap one that will vanish into it."""
+    """The stage reads across memory itself, or through a cheap stage that will be inlined into it."""
     x = te.placeholder((ROWS, COLUMNS), name="x")
     shape = (COLUMNS, ROWS)
     half = te.compute(shape, lambda i, j: x[j, i] * 0.5, name="half")
@@ -85,8 +85,8 @@ def test_turned_twice_is_not_turned(between: bool) -> None:
 
 @pytest.mark.parametrize("directions", [1, 9])
 def test_what_comes_to_be_read_at_many_points_is_weighed(directions: int) -> None:
-    """A sum that stages read at their own point is read at a point for each, where one reader takes them all:
-    as the directions in which particles stream."""
+    """Several stages read a sum at points of their own, and one stage reads them all, like the directions in
+    which particles stream."""
     f = te.placeholder((9, 64, 64), name="f")
     total = te.compute(
         (64, 64), lambda i, j: sum((f[k, i, j] for k in range(1, 9)), f[0, i, j]), name="total"
@@ -111,7 +111,7 @@ def test_what_comes_to_be_read_at_many_points_is_weighed(directions: int) -> Non
 
 
 def test_a_long_chain_is_not_looked_through_again_for_every_load() -> None:
-    """Each stage reads the one before at two places; looked through one by one, they would be 2^40 loads."""
+    """Each stage reads the one before at two places. Separately, these would be 2^40 loads."""
     x = te.placeholder((ROWS, 200), name="x")
     last, width = x, 200
     for n in range(40):

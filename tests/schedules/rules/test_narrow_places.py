@@ -1,4 +1,4 @@
-"""Places next to values are reduced in 32 bits where nothing can tell, and come out as they would have."""
+"""Places next to values are reduced in 32 bits if this cannot change the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums of integers are made in the narrowest type that holds them, and come out as they would have."""
+"""Sums of integers are computed in the narrowest type that holds them, with the same results."""
 
 from __future__ import annotations
 

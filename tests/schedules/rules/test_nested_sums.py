@@ -1,4 +1,5 @@
-"""Sums of sums: the inner one in the outer one's loops, where no operand serves several inner sums."""
+"""Sums of sums: the inner sum is computed in the outer sum's loops if no operand serves several inner
+sums."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ TARGET = parse("llvm -threads=2")
 
 
 def scaled(m: int, n: int, groups: int, length: int, bits: int, inner_last: bool = True) -> list[te.Tensor]:
-    """Weights of few bits with a scale for each group, and a stage behind."""
+    """Weights of few bits with a scale for each group, and a stage after the sum."""
     each = 8 // bits
     W = te.placeholder((n, groups, length), "uint8", name="W", constant=True)
     S = te.placeholder((n, groups), name="S", constant=True)
@@ -110,7 +111,7 @@ def test_tiles_are_not_tall(rows):
 
 @pytest.mark.parametrize(("depth", "beside"), [(1024, False), (4096, True)])
 def test_panels_side_by_side_are_long(depth: int, beside: bool) -> None:
-    """Panels of a vector's width only where each is long enough to be fetched ahead."""
+    """Panels as wide as a vector are used only if each is long enough to be fetched ahead."""
     target = parse("llvm -mcpu=znver4 -threads=1")
     columns = (1 << 23) // depth
     shapes = (

@@ -1,4 +1,5 @@
-"""A greatest term with another number where a choice fails: one pass over the terms, the same numbers."""
+"""The greatest of terms that have a fixed number if a select fails: one pass over the terms, and the same
+results."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def farthest(reducer: Any, other: float, dtype: str = "float32") -> list[Tensor]
 
 
 def results(dag: ComputeDAG, *arrays: np.ndarray) -> list[np.ndarray]:
-    """By the first sketches as their rules fill them."""
+    """Results of the first sketches with their rules' own decisions."""
     traces = [s.fill(s.defaults()) for s in generate(dag, TARGET)[:2]]
     return [open_artifact(compile_trace(dag, t, TARGET), threads=2)(*arrays) for t in traces]
 
@@ -45,7 +46,7 @@ def uses(dag: ComputeDAG, kind: type) -> bool:
 @pytest.mark.parametrize("dtype", ["float32", "int16"])
 @pytest.mark.parametrize("places", [range(M), [2], [2, 9]])
 def test_each_place_has_its_terms(reducer: Any, join: Any, dtype: str, places: Any) -> None:
-    """Where all terms go to one place, the other number is not among its terms."""
+    """If all terms belong to one place, the other number is not among its terms."""
     rng = np.random.default_rng(0)
     dag = ComputeDAG.of(farthest(reducer, 50, dtype))
     assert any(isinstance(s, UseAlgorithm) and s.algorithm == NAME for s in default_trace(dag, TARGET).steps)

@@ -1,4 +1,5 @@
-"""Whole numbers of 4 and 8 bits, packed in bytes, by dot instructions: exact, and in registers."""
+"""Products of whole numbers of 4 and 8 bits, packed in bytes, by dot instructions: they are exact, and stay
+in registers."""
 
 from __future__ import annotations
 

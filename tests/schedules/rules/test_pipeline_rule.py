@@ -1,4 +1,4 @@
-"""Pipelines: right under any plan and any decision, and what is on offer differs in places."""
+"""Pipelines are right under any plan and any decision, and the offered plans differ in places."""
 
 from __future__ import annotations
 
@@ -168,7 +168,8 @@ def test_a_deep_chain_of_stencils_stays_small() -> None:
 
 
 def test_stages_slide_along_whole_rows() -> None:
-    """Five stencils in a row: what tiles would compute again is kept, with rows enough in each step."""
+    """A chain of five stencils: values that tiles would compute again are kept, with enough rows in each
+    step."""
     x = te.placeholder((1034, 1034), name="x")
     for n in range(5):
         x = cross(x, random.Random(0), f"s{n}")
@@ -179,7 +180,8 @@ def test_stages_slide_along_whole_rows() -> None:
 
 
 def test_steps_that_keep_nothing_are_not_on_offer() -> None:
-    """Rows of a half as high: two of them move by one, one by none or one."""
+    """Rows of an image of half the height: for two output rows, they move by one; for one output row, by none
+    or one."""
     x = te.placeholder((520, 512), name="x")
     a = te.compute((516, 512), lambda i, j: te.exp(x[i, j] + x[i + 2, j] + x[i + 4, j]), name="a")
     b = te.compute((1024, 512), lambda i, j: a[i // 2, j] - a[i // 2 + 2, j], name="b")
@@ -231,7 +233,7 @@ def test_plans_that_cannot_slide_leave_their_place_to_others() -> None:
 
 
 def test_stages_in_front_of_a_product_do_not_slide_inside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only loops at root keep what iterations before have computed."""
+    """Only loops at root keep the values that earlier iterations computed."""
     monkeypatch.setenv("AUTOTENSOR_STRICT", "1")
     x = te.placeholder((1024, 1030), name="x")
     a = te.compute((1024, 1027), lambda i, j: x[i, j] - x[i, j + 1] + x[i, j + 3], name="a")

@@ -1,4 +1,4 @@
-"""Pointwise stages: vectors end where what they read begins anew."""
+"""Pointwise stages: vectors end where their operand starts again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scans under schedules: right whatever is decided, and steps in order."""
+"""Scans under schedules are right for all decisions, and their steps stay in order."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_elements_that_share_work_are_computed_together(target) -> None:
 
 
 def test_what_carries_state_is_computed_by_itself() -> None:
-    """A stencil over a scan: neither is it inlined, nor a part of a tile."""
+    """A stencil over a scan: the scan is not inlined, and is not a part of a tile."""
     x, s = te.placeholder((40, 90), name="x"), te.placeholder((40, 90), name="s")
     first = te.compute((1, 90), lambda i, j: x[i, j], name="first")
     y = te.scan(

@@ -1,4 +1,4 @@
-"""How many rows a chain takes at once: more where all rows come from the second cache."""
+"""The number of rows that a chain computes at the same time: more if all rows come from the second cache."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_the_place_of_one_number_of_all(name: str) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_one_number_of_all_is_reduced_in_vectors(threads: int) -> None:
-    """Also by one core of two, where dividing so little would not pay."""
+    """Also on one of two cores, if dividing such small work gains nothing."""
     dag, target = of("max", (24, 100)), parse(f"llvm -mcpu=x86-64-v4 -threads={threads}")
     state = default_trace(dag, target).replay(dag)
     (stage,) = [s for s in state.stages if s.op.is_reduction]
@@ -164,7 +164,7 @@ def test_a_running_sum_is_one_pass_also_in_front_of_something() -> None:
 
 @pytest.mark.parametrize("n", [3, 5, 7])
 def test_a_short_axis_of_rows_is_one_block(n: int) -> None:
-    """Points of space in longer records, turned: no block of two has a rest of one."""
+    """Points of space in longer records, rotated: no block of two rows leaves a rest of one."""
     p, turn = te.placeholder((4000, 100), name="p"), te.placeholder((n, n), name="turn")
     k = te.reduce_axis(n, "k")
     y = te.compute((4000, n), lambda i, j: te.sum(turn[j, k] * p[i, k], axis=k), name="y")
@@ -175,7 +175,7 @@ def test_a_short_axis_of_rows_is_one_block(n: int) -> None:
 
 
 def test_a_pointwise_stage_that_is_read_once_has_no_row_of_its_own() -> None:
-    """Its reader takes each element where it is made; one that sums read, too, is kept for the row."""
+    """The reader uses each element where it is computed. A stage that sums read, too, is kept for the row."""
     x, k = te.placeholder((6, 100), name="x"), te.reduce_axis(100, name="k")
     m = te.compute((6,), lambda i: te.sum(x[i, k], axis=k), name="m")
     z = te.compute((6, 100), lambda i, j: te.exp(x[i, j] - m[i]), name="z")

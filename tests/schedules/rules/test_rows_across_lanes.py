@@ -1,4 +1,5 @@
-"""Chains over rows shorter than a vector: rows in lanes where that pays, the right answer with any rest."""
+"""Chains over rows shorter than a vector: each lane has a row if this is faster; answers are right for any
+rest."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def gray(n: int) -> Sequence[Any]:
 
 
 def solved(n: int) -> Sequence[Any]:
-    """Two equations each, by Cramer's rule."""
+    """Systems of two equations, by Cramer's rule."""
     m, v, k = (
         te.placeholder((n, 2, 2), name="m"),
         te.placeholder((n, 2), name="v"),

@@ -1,4 +1,5 @@
-"""Sums over short runs: right at any size and decision, first where runs are short, and never alone."""
+"""Sums over short runs: right for any size and decision. The sketch comes first if runs are short, and is
+never the only one."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def is_joined(sketch: Sketch) -> bool:
 
 
 def pair(axes: tuple[int, ...], terms: tuple[int, ...], s: Any, t: Any, *inputs: Any) -> ComputeDAG:
-    """Two reductions over the same extents, and what reads both. s, t: (reducer, term)."""
+    """Two reductions over the same extents, and a stage that reads both. s, t: (reducer, term)."""
     made = []
     for name, (reducer, term) in (("s", s), ("t", t)):
         over = [te.reduce_axis(n, name=f"{name}{at}") for at, n in enumerate(terms)]
@@ -259,7 +259,8 @@ def test_readers_of_the_first_come_behind_the_last() -> None:
 
 
 def drawn(seed: int) -> ComputeDAG:
-    """Two to four reductions over one domain, of terms with parts in common, some read and some results."""
+    """Two to four reductions over one domain. Their terms have parts in common; some are read by other
+    stages, and some are results."""
     rng = random.Random(seed)
     axes = tuple(rng.choice((1, 3, 5, 9, 17)) for _ in range(rng.choice((1, 2))))
     terms = tuple(rng.choice((1, 2, 3, 7)) for _ in range(rng.choice((1, 2))))
@@ -294,7 +295,7 @@ def drawn(seed: int) -> ComputeDAG:
 
 
 def drawn_results(seed: int) -> ComputeDAG:
-    """Two to four pointwise results, of parts in common, of one another, and of a reduction."""
+    """Two to four pointwise results, which have parts in common, and read one another and a reduction."""
     rng = random.Random(seed)
     shape = tuple(rng.choice((1, 3, 8, 17, 33)) for _ in range(rng.choice((1, 2, 3))))
     x, y = te.placeholder(shape, name="x"), te.placeholder(shape[-1:], name="y")
@@ -339,7 +340,7 @@ def test_drawn_siblings_at_length() -> None:
 
 
 def test_results_in_another_order_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault planted where stages are joined."""
+    """A planted fault in the joining of stages."""
     right = algorithm.together
 
     def turned(others: tuple[StageOp, ...], op: StageOp) -> StageOp:

@@ -1,4 +1,4 @@
-"""The rule for tensor cores: for which targets, types and loops it has sketches, and what these are."""
+"""The rule for tensor cores: the targets, types and loops for which it has sketches, and these sketches."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_is_no_sum_of_products_is_left_alone() -> None:
 
 @pytest.mark.parametrize("name", ["no extent is a multiple", "convolution, odd"])
 def test_the_interpreter_finds_no_race_and_the_same_numbers(name: str) -> None:
-    """Where NVRTC is missing, too; more of them are simulated in tests/benchmarks/card."""
+    """This test needs no NVRTC; tests/benchmarks/card simulates more of these schedules."""
     dag = PRODUCTS[name]
     check_gpu(dag, default_trace(dag, TARGET), target=TARGET)
 
@@ -79,7 +79,7 @@ def source(dag: ComputeDAG) -> str:
 
 
 def test_zeros_of_padding_are_copied_like_the_rest() -> None:
-    """Rows with padding come asynchronously, too: a copy of nothing leaves zeros."""
+    """Rows with padding are copied asynchronously, too: a copy of zero bytes writes zeros."""
     text = source(convolution(56, 64, 64))
     assert "at_copy16_if(Y_rows" in text
     assert "at_copy16(Y_columns" in text
@@ -119,7 +119,7 @@ def test_every_option_keeps_the_limits_and_the_prior_ranks_them() -> None:
 
 
 def test_the_prior_knows_their_peak() -> None:
-    """Large products are predicted faster than FMAs can be, and not faster than the card is."""
+    """The prediction for large products is faster than FMAs can be, and not faster than the card's peak."""
     n, target = 4096, parse("cuda -arch=sm_80")
     dag, rates = matrices(n, n, n), Rates.guess(target)
     by = {}

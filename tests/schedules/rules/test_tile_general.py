@@ -1,4 +1,4 @@
-"""Reductions without a register tile: short rows fill a vector together, where they do so evenly."""
+"""Reductions without a register tile: short rows fill a vector together if they fill it evenly."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def pairs(n: int, terms: int) -> ComputeDAG:
 
 @pytest.mark.parametrize(("n", "vectors"), [(8, 1), (9, 1), (64, 2), (100, 2)])
 def test_several_vectors_take_a_term_at_once(n: int, vectors: int) -> None:
-    """As many as leave registers for the term: of two results two vectors each, of sixteen registers."""
+    """The tile leaves registers for the term: with two results and sixteen registers, two vectors of each."""
     dag = pairs(n, 21)
     trace = default_trace(dag, TARGET)
     assert f's["y"].split("j", factors=[{vectors}, 8])' in trace.to_python()

@@ -1,4 +1,4 @@
-"""A fleet of threads: workers that are killed, lie about their class, or slow down; without dask."""
+"""A fleet of threads without dask: workers may be killed, give a wrong class, or slow down."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Job:
 
 
 def times(batch: Batch, worker: Worker) -> tuple[MeasureResult, ...]:
-    """As many seconds as the trace's hash says."""
+    """Seconds that depend on the trace's hash."""
     found = []
     for text in batch.traces:
         seconds = worker.speed * 1e-4 * (1.0 + chance(Trace.from_json(text).hash))
@@ -59,7 +59,8 @@ def times(batch: Batch, worker: Worker) -> tuple[MeasureResult, ...]:
 
 
 class SimulatedEngine:
-    """Dask as the fleet sees it: tags, one batch at a time on a worker, lost ones go elsewhere."""
+    """The part of dask that the fleet uses: tags, one batch at a time on a worker, and lost batches go to
+    other workers."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class SimulatedEngine:
         self.all, self.batch_s = {w.name: w for w in workers}, batch_s
         self.kills, self.kill_every, self.deaths, self._taken = kills, kill_every, 0, 0
         self._left, self._at_once = takes, threading.Barrier(at_once)
-        self.done: list[tuple[str, Batch]] = []  # what was answered, by whom
+        self.done: list[tuple[str, Batch]] = []  # worker and batch of each answer
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
         self._over = False
@@ -167,5 +168,5 @@ def crew(count: int, of: MachineClass | None = None, prefix: str = "w") -> list[
 
 
 def mistagged(worker: Worker, is_of: MachineClass) -> Worker:
-    """It offers one class and is of another."""
+    """It offers the tag of one class and belongs to another."""
     return replace(worker, is_of=is_of)

@@ -144,7 +144,7 @@ def rows_in(address: str) -> int:
 
 
 def test_two_classes_never_share_a_standing() -> None:
-    """The same tasks on two classes, with one log: sessions and standings are each class's own."""
+    """The same tasks on two classes with one log: each class has its own sessions and standings."""
     store, one, other = connect(":memory:"), class_of("one"), class_of("other")
     with closing(SimulatedEngine([*crew(2, one, "a"), *crew(2, other, "b")])) as engine:
         for of in (one, other):
@@ -249,7 +249,7 @@ def test_a_race_is_repeated_on_a_second_worker() -> None:
 
 
 def different(count: int) -> list[Trace]:
-    """So many candidates of the workload."""
+    """This number of candidates of the workload."""
     found: dict[str, Trace] = {}
     rng = random.Random(0)
     sketches = generate(WORKLOAD.dag, TARGET)
@@ -335,7 +335,7 @@ def test_fifty_workers_do_not_wait_for_the_fleet() -> None:
 
 
 def test_four_workers_measure_at_once() -> None:
-    """Batches by themselves: a whole run also waits for its search, which is one process's."""
+    """Batches without a search: a whole run also waits for its search, which is one process."""
     traces = [safe_default(WORKLOAD, TARGET)] * 8
     with closing(SimulatedEngine(crew(4), at_once=4)) as engine, closing(measurer(engine)) as asked:
         answers = [asked.submit(WORKLOAD, traces) for _ in range(32)]

@@ -37,7 +37,7 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[psutil.Process]]]:
-    """Its address, and the workers' processes; all are ended behind the test."""
+    """The scheduler's address, and the workers' processes; all are ended after the test."""
     port, folder = free_port(), tmp_path_factory.mktemp("dask")
     place = ["--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
     started = [subprocess.Popen([sys.executable, "-m", "distributed.cli.dask_scheduler", *place], cwd=folder)]

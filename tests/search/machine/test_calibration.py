@@ -1,4 +1,4 @@
-"""Calibration: what is measured when, and what the log makes of it."""
+"""Calibration: the measurements, their times, and the rates that follow from the log."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TEAM: Values = {
 
 
 class Measuring:
-    """Stands for `measure` and `measure_kernels`; counts."""
+    """Replaces `measure` and `measure_kernels`, and counts the calls."""
 
     def __init__(self, values: Values) -> None:
         self.values = values
@@ -139,7 +139,8 @@ def test_a_short_look_is_not_kept(measuring: Measuring) -> None:
 def test_a_short_look_at_a_busy_machine_is_at_one_core(
     measuring: Measuring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Threads of a team wait for each other's cores there, for seconds, and would not be trusted."""
+    """On one core, threads of a team would wait for each other for seconds, and the rates would not be
+    reliable."""
     monkeypatch.setattr(calibration, "busy_cores", lambda: 0.9 * usable_cores())
     calibrated(connect(":memory:"), TWO, brief=True)
     calibrated(connect(":memory:"), TWO)  # with enough time, it measures nevertheless
@@ -185,13 +186,13 @@ def test_a_team_is_never_slower_than_one() -> None:
 
 
 def test_a_region_without_its_workers_is_not_a_region() -> None:
-    """Where others keep the cores, the caller does all parts by itself, in no time."""
+    """If other programs keep the cores, the calling thread does all parts by itself, in no time."""
     for nothing in (0.0, 2e-8):
         assert "region.t2" not in calibration._consistent(ONE | TEAM | {"region.t2": (nothing, "s")})
 
 
 def test_this_machine() -> None:
-    """Plausible, whatever else runs here meanwhile."""
+    """The rates are plausible, even if other programs run."""
     found = {n: v for n, (v, _) in measure(TWO, (2,)).items()}
     assert 5e8 < found["clock"] < 8e9
     assert 1e9 < found["flops.core"] < 1e12

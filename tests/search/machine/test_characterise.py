@@ -1,4 +1,5 @@
-"""Records from measurements: a planted machine gives its own back, and what is noise is not written."""
+"""Records from measurements: a planted machine gives its own record, and differences within the noise are
+left out."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ HALVING = replace(PLANTED, multiplies=1.0, latency=3, accumulators=3, halves=ZEN
 
 @pytest.fixture(autouse=True)
 def registered() -> Iterator[list[Cpu]]:
-    """The known records; what a test adds is gone after it."""
+    """The known records; a test's own records are removed after it."""
     before = list(RECORDS)
     yield RECORDS
     RECORDS[:] = before
@@ -109,7 +110,7 @@ def test_what_is_printed_is_all_that_a_package_needs(tmp_path, monkeypatch) -> N
 
 
 def test_a_known_machine_differs_in_nothing() -> None:
-    """Whatever decisions cannot tell apart is the nearest record's."""
+    """Fields keep the nearest record's value if the difference changes no decision."""
     plain = replace(XEON, archs=("madeup1",), bandwidths=(86.4e9, 75e9, 24e9))
     near = replace(plain, l2_rate=26.0, region=2_100, clock=3.3e9, bandwidths=(85.8e9, 75e9, 21e9))
     for machine in (plain, near):
@@ -221,7 +222,8 @@ def test_records_are_found_by_their_names() -> None:
 
 @pytest.mark.slow
 def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plausible, whatever else runs here meanwhile: what one core does by itself is measured at least."""
+    """The figures are plausible, even if other programs run; at least the figures of one core are
+    measured."""
     monkeypatch.setattr(cpu_probes, "PASSES", 2)
     told: list[int] = []
     found = characterise(host(), measured_passes(host(), told.append))

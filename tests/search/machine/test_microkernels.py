@@ -1,4 +1,4 @@
-"""Micro-kernels: which tiles, what their kernels compute, what is made of their times."""
+"""Micro-kernels: their tiles, their results, and the rates from their times."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_vectors_from_afar_never_cost_less() -> None:
 
 
 def test_this_machine() -> None:
-    """Plausible, whatever else runs here meanwhile."""
+    """The rates are plausible, even if other programs run."""
     told: list[tuple[int, int]] = []
     found = measure_microkernels(host(), [MicroTile(4, 2), MicroTile(1, 1)], lambda *x: told.append(x))
     assert found.lanes == host().lanes(32)

@@ -1,4 +1,4 @@
-"""Rates of a machine that is not quiet: which runs count. Clocks are made up."""
+"""Rates of a machine that is not quiet: the runs that count. Clocks are made up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REAL_RATE = 1000.0  # of everything here, a second
 
 @dataclass
 class Machine:
-    """A wall clock, and CPU clocks that stand still while others run."""
+    """A wall clock, and CPU clocks that stop while other programs run."""
 
     now: float = 0.0
     mine: float = 0.0

@@ -1,4 +1,4 @@
-"""The A/A check on pairs that are made up: what it concludes, and how that is said."""
+"""The A/A check on made-up pairs: its conclusions and its sentences."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_check_in_words() -> None:
 
 
 def test_two_copies_are_two_candidates() -> None:
-    """Equal code is run once; copies are not equal for the measurer, and both are right."""
+    """The measurer runs equal code only once. Copies do not count as equal code, and both are right."""
     with LocalMeasurer(host().with_threads(1), MeasureOptions(min_seconds=1e-4, asm=False)) as measurer:
         found = aa_pair(measurer, sample_kernels()[0], Trace(), repeat=4)
         assert measurer.spent.trials == 2

@@ -177,7 +177,8 @@ def test_compare_wide(got: Any, exact: Any, error: float, complaint: str) -> Non
 def test_stretches_find_what_the_whole_shows(
     dtype: str, bound: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every kind of mistake at every place: the verdict does not depend on how much is looked at at once."""
+    """Every kind of mistake at every place: the verdict does not depend on the size of the parts that are
+    checked."""
     want = (np.arange(1, 12) % 5 * (1 if dtype == "bool" else 7)).astype(dtype)
     places = [*range(len(want)), (2, 9), (0, 3, 10)]
     wrong: list[Any] = [want]
@@ -199,7 +200,7 @@ def test_stretches_find_what_the_whole_shows(
 
 
 def test_comparing_needs_no_memory_to_speak_of() -> None:
-    """Eight megabytes a side; three arrays of that size were made once."""
+    """The arrays have eight megabytes each. Formerly, three more arrays of that size were made."""
     want = np.random.default_rng(0).standard_normal(1 << 21, dtype=np.float32)
     got, exact = want * np.float32(1 + 1e-7), want.astype(np.float64)
     for judge in (

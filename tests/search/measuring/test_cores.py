@@ -34,7 +34,7 @@ TWO_CORES = pytest.mark.skipif(
 
 @pytest.fixture
 def spare(monkeypatch: pytest.MonkeyPatch) -> Cores:
-    """The last core times, the first compiles, however they disturb each other: speed is not tested."""
+    """The last core times, and the first compiles. Speed is not tested, so they may disturb each other."""
     allowed = sorted(os.sched_getaffinity(0))
     found = Cores(frozenset(allowed[-1:]), frozenset(allowed[:1]))
     monkeypatch.setattr(measuring, "cores_for", lambda target: found)

@@ -40,7 +40,7 @@ def test_candidates_are_checked_and_timed_on_the_device() -> None:
 
 @pytest.mark.opencl
 def test_wrong_answers_stray_writes_and_hangs_are_found() -> None:
-    """Planted in the kernel's source; the candidate behind them is measured as if nothing had been."""
+    """Faults in the kernel's source. The candidate after them is measured as usual."""
     workload, target = matmul(), parse("opencl")
     good = compile_trace(workload.dag, default_trace(workload.dag, target), target, "good")
     (source,) = good.objects

@@ -1,4 +1,5 @@
-"""Candidates that loop, crash, abort, flood, starve, lie or stray: each its status, others their times."""
+"""Candidates that loop, crash, abort, flood, starve, lie or write elsewhere get their status; the others get
+their times."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def test_the_deadly_are_blamed_and_the_good_get_their_times(measurer: LocalMeasu
 
 
 def test_what_takes_a_hundred_times_the_best_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not after the minute that a first run may take: after what the best suggests."""
+    """The limit follows from the best time, not from the minute that a first run may take."""
     monkeypatch.setattr(racing, "_LEAST_LIMIT_S", 0.2)
     with LocalMeasurer(TARGET, replace(OPTIONS, run_timeout_s=60.0)) as measurer:
         right, endless = measurer.measure_artifacts(addition(), [evil("right"), evil("loop")])

@@ -69,7 +69,7 @@ def test_who_writes_into_a_large_one_ends(where: str) -> None:
 
 
 def test_memory_is_given_back() -> None:
-    """Protected pages go with the last array in them, and writable memory takes their place."""
+    """When the last array in protected pages is freed, the pages are replaced by writable memory."""
     for _ in range(20):
         h = held()
     del h

@@ -1,4 +1,4 @@
-"""The measurer on honest candidates, on broken compilers, and among others of its kind."""
+"""The measurer with right candidates, with broken compilers, and with other measurers at the same time."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_each_trace_has_its_result_in_order(measurer: LocalMeasurer) -> None:
 
 @pytest.mark.skipif(host().vector_bytes < 64, reason="tiles for 32 registers of 64 bytes")
 def test_spills_of_the_innermost_loop_are_counted(measurer: LocalMeasurer) -> None:
-    """That no winner spills can be read from the log: 16 x 4 accumulators do not fit in 32 registers."""
+    """The log shows that no winner spills: 16 x 4 accumulators do not fit in 32 registers."""
     w = product(64, 128, 48)
 
     def tile(height: int, vectors: int) -> Trace:
@@ -202,7 +202,8 @@ def test_a_clearly_slow_candidate_gets_three_samples() -> None:
 
 
 def test_lost_tails_are_wrong_results() -> None:
-    """A compiler with a bug in its build child: caught, though the same child built the oracle."""
+    """A compiler with a bug in its build child: the mistake is found, although the same child built the
+    oracle."""
     w = product(21, 64, 32)
     with LocalMeasurer(TARGET, OPTIONS, modules=["tail_bug"], path=[HERE]) as measurer:
         whole, cut = measurer.measure(w, [rows(w, 7, 16), rows(w, 8, 16)])
@@ -256,7 +257,8 @@ def test_such_a_tolerance_is_of_the_largest_element(measurer: LocalMeasurer) -> 
 
 
 def test_the_judge_of_such_algorithms_is_float64() -> None:
-    """A sum of 2**25 ones: the naive float32 program stops at 2**24, and is refused by its own kind."""
+    """A sum of 2**25 ones: the naive float32 program stops at 2**24, so it is refused like any wrong
+    candidate."""
     x = te.placeholder((4096,), name="x")
     k, m = te.reduce_axis(4096), te.reduce_axis(8192)
     w = Workload.of(
@@ -274,7 +276,7 @@ def test_the_judge_of_such_algorithms_is_float64() -> None:
 
 
 def test_the_oracle_answers_once_per_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also what is above the peak is verified on one set of fresh inputs, not on one each."""
+    """Candidates above the peak are also verified on one common set of new inputs, not on one set each."""
     asked: list[tuple[str, int, bool]] = []
     right = Child.request
 
@@ -348,7 +350,7 @@ def test_a_batch_that_outlasts_the_deadline_is_ended_and_a_race_is_not(
 
 
 def test_a_result_whose_terms_cancel(measurer: LocalMeasurer) -> None:
-    """The same sum forwards and in parts: their difference is all rounding, and still right."""
+    """The same sum forwards and in parts: the difference is only rounding, and both are right."""
     n = 20_000
     x = te.placeholder((n,), name="x")
     k, m = te.reduce_axis(n), te.reduce_axis(n)
@@ -377,7 +379,7 @@ def test_what_is_too_good_to_be_true_is_verified_again() -> None:
 def test_what_counts_is_what_an_algorithm_executes(
     share: float, verified: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One with numerics of its own multiplies less than the workload counts."""
+    """An algorithm with its own rounding multiplies less often than the workload counts."""
     monkeypatch.setattr(racing, "FEWEST_OPERATIONS", share)
     with LocalMeasurer(TARGET, replace(OPTIONS, peak_flops=1e6)) as measurer:
         (result,) = measurer.measure_artifacts(addition(), [evil("right")], 1e-2)

@@ -1,4 +1,4 @@
-"""The oracle's programs: naive loops, divided among threads where they are long."""
+"""The oracle's programs: naive loops, divided among threads if they are long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for others who time: within a patience, and never for ever."""
+"""Waiting for other processes that time: for a limited time, and never for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Candidates are described once, and an album says of them what their scoring says."""
+"""Candidates are described once, and an album gives the same descriptions as their scoring."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WORKLOADS = [gemm(96, 192, 64), conv(9, 5, 40, 3)]
 
 
 class Counted(Scoring):
-    """Says how many candidates it described."""
+    """Counts the candidates that it described."""
 
     count = 0
 
@@ -50,7 +50,7 @@ def drawn(sketches: Sequence[Sketch], seed: int, count: int = 24) -> list[Found]
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.name)
 @pytest.mark.parametrize("seed", range(4))
 def test_it_says_what_the_scoring_says(workload: Workload, seed: int) -> None:
-    """Whatever was in it before, and in whichever order candidates came."""
+    """For any earlier contents, and any order of candidates."""
     mine = scorings(workload)
     sketches = [s.sketch for s in mine]
     album = Album(mine)

@@ -1,4 +1,4 @@
-"""Which task is next, and why one stops."""
+"""The next task, and the reasons for which a task stops."""
 
 from __future__ import annotations
 

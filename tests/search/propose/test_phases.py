@@ -1,4 +1,4 @@
-"""Phases: drafts until they bring nothing, steps until they bring nothing, and so on."""
+"""Phases: drafts until they gain nothing, then steps until they gain nothing, and so on."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ def test_sketches_of_rules_that_know_a_computation_are_bred_with_each_other_only
 
 
 def test_what_is_good_in_one_structure_is_tried_in_others() -> None:
-    """A candidate of another sketch has the best one's decisions wherever its own holes offer them."""
+    """A candidate of another sketch has the best candidate's decisions in all holes that have these
+    options."""
     t, asked = Tuner(task(PRODUCT), PriorModel(), RATES, seed=0), dict[str, Candidate]()
     while len(asked) < 64:
         batch = t.ask(8)

@@ -1,4 +1,4 @@
-"""When little is left, and when one may say so."""
+"""The rule that little is left to gain, and the conditions under which it may be applied."""
 
 from __future__ import annotations
 
