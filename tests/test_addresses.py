@@ -55,8 +55,8 @@ RECORDS = (
     "Workload",
 )
 
-# Imports that go back, and make files that know one another: without them there are no circles. Late ones and
-# those for type checkers count.
+# Imports that go back, so that files import one another: without them, there are no circles. Late imports, and
+# those for type checkers, count.
 BACK = {
     ("autotensor.ir.node", "autotensor.ir.printer"): "every node prints itself",
     ("autotensor.ir.func", "autotensor.ir.printer"): "as do functions and programs",
@@ -200,7 +200,8 @@ def imports_by_name(m: Module, known: Mapping[str, Module]) -> Iterator[str]:
 def circles(
     found: Iterable[Module], without: Container[tuple[str, str]] = frozenset()
 ) -> set[frozenset[str]]:
-    """Files of which each needs each other, but for some imports. Source: Tarjan (SIAM J. Comput. 1972)."""
+    """Groups of files that all need one another, without some imports. Source: Tarjan (SIAM J. Comput.
+    1972)."""
     known = {m.name: m for m in found}
     needs = {
         name: sorted(x for x in {*imports(m, known)} - {name} if (name, x) not in without)

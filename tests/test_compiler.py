@@ -87,7 +87,7 @@ def test_dumped_kernels_of_any_name_lie_in_the_folder(name: str, tmp_path: Path)
 
 
 def test_steps_of_others_are_compiled_each_time(cache: ObjectCache, lowered: list[str], monkeypatch) -> None:
-    """A user's step may mean something else tomorrow."""
+    """A user's step may have another meaning later."""
     s = Schedule(workload().dag)
     s["t0"].unroll(s["t0"].op.axis[1])
     monkeypatch.setattr(type(s.trace.steps[0]), "__module__", "theirs")

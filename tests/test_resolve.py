@@ -70,7 +70,7 @@ def test_what_was_measured_here_goes_before_what_is_shipped(shelf):
 
 
 def test_a_log_that_never_met_it_does_not_speak_against_it(shelf):
-    """Or the first trial of a run, the default, would make a model slower than it was."""
+    """Otherwise the first trial of a run, the default, would make a model slower."""
     found = resolve(WORKLOAD, TARGET, log_of((DEFAULT, 1e-5)))
     assert (found.source, found.trace) == ("shipped", FAST)
 

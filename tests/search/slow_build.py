@@ -1,4 +1,4 @@
-"""Imported by a build child, this makes the compiler loop, die or starve where a pragma says so."""
+"""Imported by a build child, this makes the compiler loop, die or use up memory if a pragma requests it."""
 
 import os
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rows for cost models: of real candidates, and made up with a known flaw of the prior."""
+"""Rows for cost models: rows of real candidates, and made-up rows with a known error of the prior."""
 
 from __future__ import annotations
 

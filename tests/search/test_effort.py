@@ -1,4 +1,5 @@
-"""How long a run searches: efforts, expected gain of the whole, deadlines that size batches and races."""
+"""The length of a search: efforts, the expected end-to-end gain, and deadlines, which decide the sizes of
+batches and races."""
 
 from __future__ import annotations
 
@@ -103,7 +104,8 @@ def test_batches_are_sized_to_what_is_left() -> None:
 
 
 def test_a_run_ends_before_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each trial takes a second, each race two: neither the last batch nor the races come late."""
+    """Each trial takes one second and each race two. Neither the last batch nor the races end after the
+    deadline."""
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     monkeypatch.setattr("time.perf_counter", lambda: now[0])

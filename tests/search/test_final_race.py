@@ -80,7 +80,7 @@ def test_contestants_of_slow_tasks_get_fewer_samples() -> None:
 
 
 def test_a_race_slower_than_the_limit_is_not_said_to_be_near_it() -> None:
-    """The printed time is the race's; that some trial was near the limit is another statement."""
+    """The printed time is that of the race. A trial near the machine's limit does not change it."""
     limit = lower_bound(task(PRODUCT), RATES, cold=True)
 
     class Disturbed(FakeMeasurer):
@@ -98,7 +98,7 @@ def test_a_race_slower_than_the_limit_is_not_said_to_be_near_it() -> None:
 
 
 def test_a_limit_that_nobody_measured_stops_nothing() -> None:
-    """A card may be faster than its data sheet is read: the search goes on below such a bound."""
+    """A card may be faster than the bound from its data sheet, so the search continues below such a bound."""
     limit = lower_bound(task(PRODUCT), RATES, cold=True)
     guessed = replace(RATES, guessed=True)
     (t,) = run([PRODUCT], 100, measurer=FakeMeasurer(lambda trace: limit / 2), rates=guessed).tasks

@@ -1,4 +1,4 @@
-"""A run that the log holds whole is read from it, and only such a one."""
+"""A run is read from the log if the log holds all of it, and only then."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_it_says_what_the_search_would_say(store: TrialStore) -> None:
 
 
 def test_a_later_race_of_fewer_changes_nothing(store: TrialStore) -> None:
-    """Such as one inside a model."""
+    """For example, a race inside a model."""
     (run_,) = store.sessions(SessionKind.SEARCH)
     later = store.start_session(
         run_key="later", seed=0, machine=run_.machine, environment=run_.environment, kind=SessionKind.RACE

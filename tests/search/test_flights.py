@@ -57,7 +57,7 @@ class Held(Future[list[MeasureResult]]):
 
 
 class Counting:
-    """How often a log is written to."""
+    """Counts the writes to a log."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, store: TrialStore) -> None:
         self.rounds: list[int] = []
@@ -120,7 +120,7 @@ def test_a_stopped_run_has_all_that_was_measured_and_nothing_else() -> None:
 
 
 def test_tasks_fewer_than_workers_get_several_batches_at_once() -> None:
-    """A round then is as long, and in as few rounds as LEAST_ROUNDS the budget is not spent."""
+    """A round then has several batches, but a budget is still spent in LEAST_ROUNDS rounds or more."""
     alone, many, few = Fleet(1), Fleet(16, workers=8), Fleet(16, workers=8)
     for measurer, trials in ((alone, 160), (many, 256), (few, 96)):
         assert run([PRODUCT], trials, measurer=measurer, patience=False).trials == trials

@@ -1,4 +1,4 @@
-"""One process works on a run: the others wait, say for whom, and continue what it measured."""
+"""One process works on a run. The others wait, name this process, and continue from its results."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_next_waits_until_it_is_given_up(store: TrialStore) -> None:
 
 def test_what_was_given_up_or_ran_out_is_continued(store: TrialStore) -> None:
     with pytest.raises(RuntimeError), ours(store) as first:
-        raise RuntimeError  # given up behind the block, whatever ended it
+        raise RuntimeError  # the lease ends with the block, even after an error
     assert not store.sessions()[0].held(now())
     elsewhere = "far boot space 1 2 x"
     assert claim(store, elsewhere).session.id == first.session.id

@@ -104,8 +104,8 @@ def test_stopping() -> None:
     report = run([PRODUCT], 500, measurer=measurer, stopped=lambda: next(asked) >= 3, patience=False)
     assert report.reason == "it was stopped"
     assert report.trials == 24
-    assert {t.reason for t in report.tasks} == {"it was stopped"}  # not the deadline, which it does not have
-    assert measurer.races == []  # who stops it wants to go home
+    assert {t.reason for t in report.tasks} == {"it was stopped"}  # not the deadline, because there is none
+    assert measurer.races == []  # after a stop, no race delays the end
 
 
 def test_nothing_is_raced_after_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,8 @@ def test_nothing_is_raced_after_the_deadline(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_deadline_that_comes_before_the_reference_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run ends as at any deadline; what was not measured leaves no trace, and can be continued."""
+    """The run ends as at any deadline. Candidates that were not measured are not in the log, and the run can
+    be continued."""
     now = [0.0]
     monkeypatch.setattr("autotensor.search.loop.time.monotonic", lambda: now[0])
 
@@ -329,7 +330,7 @@ def test_what_is_rejected_takes_no_trial_and_stays_in_the_log() -> None:
     again = FakeMeasurer(spilling=0.5)
     continued = run([PRODUCT], 56, store, again, patience=False)
     assert (continued.reused, continued.trials) == (40, 56)
-    assert hashes.isdisjoint(again.measured)  # told as what they were
+    assert hashes.isdisjoint(again.measured)  # the tuner gets them as results of the log
     assert continued.tasks[0].rejected > t.rejected
 
 

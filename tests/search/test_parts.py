@@ -1,4 +1,5 @@
-"""Parts from outside: a cost model, a policy and a metric lead a run; mistakes with them are one sentence."""
+"""Parts from outside: a run uses another cost model, policy and metric. Mistakes in them are reported in one
+sentence."""
 
 from __future__ import annotations
 
@@ -214,7 +215,7 @@ def test_a_metric_leads_the_search_its_race_and_its_report() -> None:
 
 
 def test_each_metric_has_its_winner_in_one_log() -> None:
-    """A race by one metric does not make the log forget who won by another."""
+    """A race by one metric does not change the winner by another metric."""
     store, measurer = connect(":memory:"), Spiky(lambda t: 1e-3 * (1.0 + chance(t.hash)))
     winners: dict[Metric, float] = {}
     for metric in (median_s, worst, median_s, worst):

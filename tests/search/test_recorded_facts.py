@@ -112,7 +112,7 @@ def test_the_commit_is_read_without_git(tmp_path: Path) -> None:
 
 
 class Disturbed(FakeMeasurer):
-    """Others time or compile during every second batch."""
+    """Other processes time or compile during every second batch."""
 
     def measure(
         self,

@@ -1,4 +1,4 @@
-"""Runs that go on: after they were killed, with several tasks in flight, or with a larger budget."""
+"""Runs that continue: after they were killed, with several tasks in flight, or with a larger budget."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_several_tasks_are_in_flight_and_told_in_the_order_of_asking() -> None:
     same = FakeMeasurer()
     same.in_flight = 2
     run([PRODUCT, SMALL_PRODUCT, CONVOLUTION], 96, measurer=same)
-    assert measurer.measured == same.measured  # whatever the clocks say
+    assert measurer.measured == same.measured  # clocks have no effect on it
 
 
 def test_what_has_not_begun_when_a_run_is_stopped_is_forgotten() -> None:
@@ -200,7 +200,8 @@ def test_a_killed_run_with_rejections_continues_as_if_it_had_not_been_killed() -
 
 
 def test_a_finished_run_stays_finished_when_the_machine_is_measured_anew() -> None:
-    """Other rates move the bound near which a task stops; the same command must not measure again."""
+    """Other rates change the bound near which a task stops. The same command must measure nothing
+    nevertheless."""
     store, measurer = connect(":memory:"), FakeMeasurer(lambda trace: 1e-4)
     options = TuneOptions(trials=400)
     reports = [

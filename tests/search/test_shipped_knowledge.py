@@ -38,7 +38,7 @@ def place(tmp_path, monkeypatch):
 
 
 def asked(trials: int, measurer: FakeMeasurer | None = None, **options: object) -> list[tuple[str, str]]:
-    """(who made it, trace hash) of a run's trials, in order."""
+    """(`made_by`, trace hash) of a run's trials, in order."""
     store = connect(":memory:")
     run([TASK], trials, store, measurer, **options)
     return [(t.made_by, t.trace_hash) for t in store.trials() if t.round is not None]

@@ -83,7 +83,7 @@ def integer_power(x: Array, y: Array) -> Array:
 
 
 def compare(fn: Callable[[Any, Any], bool]) -> Callable[[Array, Array], Array]:
-    """By value, whatever the types: Python's numbers have no ends."""
+    """Compares values of any types: Python's integers have no limits."""
     return lambda x, y: np.array([fn(a, b) for a, b in zip(x.tolist(), y.tolist(), strict=True)])
 
 
@@ -137,7 +137,7 @@ def function_errors(name: str, got: Array, *arrays: Array) -> Array:
 
 
 def _error(name: str, t: DType, got: float, kind: float, plain: bool, *values: float) -> float:
-    """kind: what NumPy gives in float64, which has the right sign, and is right where an operand is 0 or no
+    """kind: NumPy's result in float64. Its sign is right, and it is right if an operand is 0 or not a
     number."""
     if kind != kind:
         return 0.0 if got != got else np.inf

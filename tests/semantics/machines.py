@@ -22,7 +22,7 @@ from autotensor.te.dag import ComputeDAG
 from schedules.generate import default_trace
 
 LANES = 16
-Results = list[tuple[Array, tuple[Array, ...]]]  # of every operation: what came out, and of which operands
+Results = list[tuple[Array, tuple[Array, ...]]]  # the result of every operation, and its operands
 
 
 def compute(machine: str, operations: Sequence[Operation]) -> Results:

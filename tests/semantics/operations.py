@@ -1,5 +1,5 @@
-"""Every operation of the table in docs/numerics.md: how it is written in te, on which elements it is tried,
-and what NumPy or mpmath say that it gives."""
+"""Every operation of the table in docs/numerics.md: its form in te, the elements on which it is tested, and
+NumPy's or mpmath's results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Operation:
 
 
 def equal(expected: Callable[..., Any], zeros: bool = True) -> Check:
-    """Bit for bit, but for the payload of NaN; zeros: whether the sign of a zero counts."""
+    """Equal bit for bit, except for the payload of NaN. zeros: whether the sign of a zero counts."""
 
     def wrong(got: Array, operands: tuple[Array, ...], _: float) -> Array:
         with np.errstate(all="ignore"):
@@ -56,12 +56,12 @@ def equal(expected: Callable[..., Any], zeros: bool = True) -> Check:
 
 
 def within(name: str) -> Check:
-    """As near to the exact value as `semantics.ULPS` says."""
+    """Within the distance from the exact value that `semantics.ULPS` allows."""
     return lambda got, operands, ulps: exact.function_errors(name, got, *operands) > ulps
 
 
 def in_float32(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """16-bit floats: in float32, rounded once."""
+    """16-bit floats are computed in float32 and rounded once."""
 
     def wide(*arrays: Array) -> Any:
         t = arrays[0].dtype
@@ -107,7 +107,7 @@ MIXED = (("uint64", "int64"), ("int8", "uint64"), ("uint64", "int32"), ("int32",
 
 
 def operations(types: tuple[str, ...] = TYPES) -> Iterator[Operation]:
-    """All of the table, on operands of these types."""
+    """All operations of the table, on operands of these types."""
     for t in types:
         yield from _of_type(t)
         for to in TYPES:
@@ -173,7 +173,7 @@ def _called(name: str) -> Callable[..., Any]:
 
 
 def _shifted(make: Callable[..., Any], fn: Callable[..., Any], n: int) -> tuple[Callable[..., Any], Check]:
-    """The operation with a constant second operand, as programs mostly have it."""
+    """The operation with a constant second operand, as in most programs."""
     return lambda x: make(x, te.const(n, x.dtype)), equal(lambda x: fn(x, np.full_like(x, n)))
 
 

@@ -80,7 +80,7 @@ def _floats(t: DType) -> Array:
 
 
 def pairs(a: Array, b: Array) -> tuple[Array, Array]:
-    """Every element of one with every element of the other, in an order that mixes them."""
+    """Every element of one array with every element of the other, in mixed order."""
     x, y = np.repeat(a, b.size), np.tile(b, a.size)
     order = np.random.default_rng(0).permutation(x.size)
     return x[order], y[order]

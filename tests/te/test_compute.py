@@ -1,4 +1,4 @@
-"""Computes: axes, reductions, several outputs, reducers of one's own."""
+"""Computes: axes, reductions, several outputs, own reducers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Sums of products as matrix products: the same numbers as point by point, in far less time."""
+"""Sums of products are computed as matrix products, with the same results as point by point, in far less
+time."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def convolution(stride=1, dilation=1, groups=1, channels=16, outputs=24, size=15
 
 
 def left_out():
-    """The condition stands around the product, as in a transposed convolution."""
+    """The condition is around the product, as in a transposed convolution."""
     a, b, r = (
         te.placeholder((90, 30), name="A"),
         te.placeholder((60, 90), name="B"),

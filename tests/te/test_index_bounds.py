@@ -112,7 +112,7 @@ def test_conditions_around_conditions_take_no_time() -> None:
 
 
 def test_all_points_of_a_bent_index_are_tried() -> None:
-    """It leaves the tensor at few of four million points, none of them at an end or in the middle."""
+    """The index leaves the tensor at few of four million points, none of them at an end or in the middle."""
     D = te.placeholder((2000, 2000), name="D")
     args = [D, te.compute((2000, 2000), lambda i, j: D[i, (i * j) % 2001], name="C")]
     with pytest.raises(TensorError, match="index 1 of 'D' becomes 2000; its shape is"):

@@ -1,4 +1,5 @@
-"""Which inputs are indices and what they may hold; whatever memory holds, nothing outside is read."""
+"""The inputs that are indices, and their allowed values. For any contents of memory, nothing outside is
+read."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def from_end(k: Any) -> Any:
         (lambda i, j: A[N[i], j] + A[0, N[i]], {"N": (0, 2)}),
         (lambda i, j: A[P[N[i]], j], {"N": (0, 8)}),  # P is read here and there
         (lambda i, j: A[P[i], j], {}),  # P[5] is never read: it may hold anything
-        (lambda i, j: A[N[i] + i, j], {}),  # held inside when it runs
+        (lambda i, j: A[N[i] + i, j], {}),  # clamped when the program runs
         (lambda i, j: A[N[i] % 7, j], {}),
         (lambda i, j: te.if_then_else(N[i] >= 0, A[N[i], j], 0.0), {}),  # a guard may say that it is not read
         (lambda i, j: A[te.select(N[i] < 0, N[i] + 7, N[i] + 1), j], {"N": (-7, 5)}),

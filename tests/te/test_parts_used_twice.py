@@ -1,6 +1,6 @@
 """An expression that uses a part twice at each of its levels: few nodes, but 2^n of them when written out.
 
-At 60 levels anything that looks at every occurrence does not come back.
+With 60 levels, a function that visits every occurrence never ends.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def test_gathers_are_found_in_time() -> None:
 
 
 def test_a_chain_behind_a_stage_has_a_default_schedule() -> None:
-    """Rules ask which values of the stage are read whatever is chosen."""
+    """Rules determine which values of the stage are read for every outcome of the selects."""
     B = te.compute((40,), lambda i: A[i] * 2.0, name="B")
 
     def body(i: Any) -> Any:

@@ -36,7 +36,8 @@ def out(*tensors: te.Tensor, accumulate: Any = None, **arrays: Any) -> Any:
 
 
 def naive(dag: ComputeDAG) -> Program:
-    """The loops that the DAG says, one nest a stage: an independent way through the interpreter."""
+    """The loops of the DAG as written, one nest for each stage: an independent computation by the
+    interpreter."""
 
     def nest(s: StageOp) -> Stmt:
         at = tuple(a.var for a in s.axes)

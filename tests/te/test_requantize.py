@@ -1,4 +1,4 @@
-"""Sums as bytes: one formula, the same bits everywhere, at halves and at the ends."""
+"""Sums as bytes: one formula gives the same bits everywhere, also at halves and at the ends of types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scans: what they mean, what is refused, and that they are equal whatever names they have."""
+"""Scans: their meaning, refusals, and equal keys for any names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Extents that are known at run time: what te takes, what it refuses, and what a workload keeps of them."""
+"""Run-time extents: the forms that te accepts and refuses, and their form in a workload."""
 
 from __future__ import annotations
 

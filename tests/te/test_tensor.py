@@ -307,7 +307,7 @@ def test_constants_keep_their_sign_and_kind() -> None:
 
 
 def test_an_expression_is_printed_with_the_names_of_its_axes() -> None:
-    """However often their names were used before."""
+    """Also if their names were used before."""
     for _ in range(2):
         k = te.reduce_axis(8, name="k")
         total = te.compute((4,), lambda i: te.sum(A[i, k], axis=k), name="S")  # noqa: B023

@@ -1,4 +1,5 @@
-"""How far correct programs may be apart: the formula, the worst order, terms that cancel, real faults."""
+"""The allowed difference of correct programs: the formula, the worst order, terms that cancel, real
+faults."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ class TestBound:
     @pytest.mark.parametrize("t", ["float32", "float16", "bfloat16"])
     @pytest.mark.parametrize("positive", [False, True])
     def test_it_holds_for_the_worst_order(self, t: str, positive: bool) -> None:
-        """A sum one by one, every step rounded: no program does worse."""
+        """A sum term by term, with every step rounded: no program has a larger error."""
         n = 2048 if t == "float32" else 128
         dag = dot(40, n, t)
         inputs = random_inputs(dag, 7)
@@ -105,7 +106,7 @@ class TestTermsThatCancel:
         assert allowed < 0.1 * np.sqrt((size**2).mean())
 
     def test_a_difference_of_equal_sums(self) -> None:
-        """The error of both sums stays where they have vanished."""
+        """The error of both sums stays, although the sums cancel."""
         x, y = te.placeholder((64, 300), name="x"), te.placeholder((300,), name="y")
         k, m = te.reduce_axis(300), te.reduce_axis(300)
         one = te.compute((64,), lambda i: te.sum(x[i, k] * y[k], axis=k), name="one")

@@ -51,7 +51,7 @@ def test_a_float64_program_is_its_own() -> None:
 
 
 def same_as_numpy(dag: ComputeDAG) -> None:
-    """Bit for bit what NumPy computes in float64, inputs converted first."""
+    """The same bits as NumPy's in float64, after a conversion of the inputs."""
     wide = widen(dag)
     inputs = random_inputs(dag, 0)
     found, wanted = evaluate(wide, inputs), evaluate(dag, inputs, accumulate=np.float64)

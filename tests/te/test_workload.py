@@ -1,4 +1,4 @@
-"""Workloads: keys that forget names, and text that forgets nothing."""
+"""Workloads: keys do not depend on names, and the text holds everything."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TestKey:
         assert len({matmul("ABC"), matmul("XYZ")}) == 1
 
     def test_it_is_pinned(self) -> None:
-        """Tuning logs file under it: a change must be meant, and come with a new format number."""
+        """Tuning logs use this key. So a change must be intended, and needs a new format number."""
         assert matmul().key == "64080caa67d4a53bbadaa2a36b967194"
 
     @pytest.mark.parametrize(

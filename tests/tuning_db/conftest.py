@@ -1,4 +1,4 @@
-"""Fixtures of the trial store's tests: an author of trials, logs, a server, writers as processes."""
+"""Fixtures for tests of the trial store: an author of trials, logs, a server, and writers in processes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def python() -> Callable[..., subprocess.Popen[str]]:
 
 @pytest.fixture
 def writers(python: Callable[..., subprocess.Popen[str]]) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start writer.py; whatever still runs at the end of the test is killed."""
+    """Starts writer.py; processes that still run at the end of the test are killed."""
     started: list[subprocess.Popen[str]] = []
 
     def start(path: Path, name: str, count: int) -> subprocess.Popen[str]:

@@ -1,4 +1,4 @@
-"""Passwords of a database's address are shown nowhere, wherever they stand in it."""
+"""Passwords in a database's address are never shown, in whichever part of the address they are."""
 
 from __future__ import annotations
 

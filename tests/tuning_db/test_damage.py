@@ -1,4 +1,4 @@
-"""Damaged logs and full disks: never anything but a StoreError, and what was stored stays."""
+"""Damaged logs and full disks raise only StoreErrors, and stored rows stay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 
 def use_everything(path: Path, author: Any) -> str:
-    """Open the log, read all, write; gives what went wrong ("": nothing). Only StoreErrors are caught."""
+    """Opens the log, reads everything and writes. Returns the error; "" if there is none. Only StoreErrors
+    are caught."""
     try:
         with connect(path) as store:
             said = []

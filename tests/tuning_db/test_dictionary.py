@@ -1,4 +1,4 @@
-"""The reference of the tables says what there is: no column more, none less, in the database's order."""
+"""The reference of the tables lists exactly the existing columns, in the database's order."""
 
 from __future__ import annotations
 

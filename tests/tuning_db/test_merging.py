@@ -1,4 +1,5 @@
-"""Merging in SQL gives what record by record gives; again it gives nothing; nothing is lost on the way."""
+"""Merging in SQL gives the same as merging record by record. A second merge changes nothing, and no row is
+lost."""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ def test_the_order_of_merging_does_not_matter(open_log: Open) -> None:
 
 
 def is_noticed(open_log: Open) -> bool:
-    """Whether the tests above would notice a fault."""
+    """The tests above would find a fault."""
     target, source, oracle = open_log("memory"), open_log("memory"), open_log("memory")
     write(source, 1)
     one_by_one(oracle, source)

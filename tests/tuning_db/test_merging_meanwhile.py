@@ -1,4 +1,4 @@
-"""Merging while something happens: it is killed, another merge runs, others write, a server goes away."""
+"""Merging under disturbance: it is killed, another merge runs, other processes write, a server goes away."""
 
 from __future__ import annotations
 

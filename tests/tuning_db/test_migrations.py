@@ -1,4 +1,5 @@
-"""Schema versions: creating and migrating agree, old logs are upgraded, a kill leaves old or new.
+"""Schema versions: creating and migrating give the same tables, old logs are upgraded, and a kill leaves the
+old or the new version.
 
 `fixtures/v1.sql` is a log as version 1 wrote it. It is never written again; with version 3 comes v2.sql.
 """
@@ -200,7 +201,7 @@ def test_a_hundred_thousand_trials_are_upgraded(tmp_path: Path) -> None:
 
 
 def test_a_torn_log_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
-    """Pages in the middle of the trials are gone: the upgrade meets them, and nothing is changed."""
+    """Pages in the middle of the trials are lost. The upgrade finds this, and changes nothing."""
     path = restore(tmp_path / "old.db", "v1_races.sql")
     with closing(sqlite3.connect(path)) as db:
         (root,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'trial'").fetchone()

@@ -1,4 +1,4 @@
-"""A PostgreSQL server that goes away and comes back: nothing is lost, nothing is there twice."""
+"""A PostgreSQL server goes away and comes back: no row is lost, and none is stored twice."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ def begin(store: TrialStore, intent: Intent) -> None:
 def test_writers_wait_for_the_server(
     server: Server, crash: bool, away_s: float, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Four threads write while it is away; every row is there once, and it is said in one line."""
+    """Four threads write while the server is away. Every row is stored once, and one line reports the
+    outage."""
     with connect(server.url) as store, caplog.at_level(logging.WARNING, "autotensor.log"):
         trial, going, wrote, failed = session(store), [True], [0] * 4, []
 
@@ -106,7 +107,8 @@ def test_writers_wait_for_the_server(
 
 
 def test_one_thread_tells_of_an_outage() -> None:
-    """Nothing is over for a transaction from before it, or of a process that has not been ended yet."""
+    """A transaction from before the outage, or of a process that has not ended yet, does not count as
+    ended."""
     seen, now = outage.Outage(), time.monotonic()
     assert [seen.notice() for _ in range(4)] == [True, False, False, False]
     seen.end(now - 5)
@@ -117,7 +119,7 @@ def test_one_thread_tells_of_an_outage() -> None:
 
 
 def test_a_commit_whose_answer_was_lost_is_not_made_twice(server: Server) -> None:
-    """The server commits, and the connection breaks before it says so."""
+    """The server commits, and the connection breaks before the server's answer."""
     with connect(server.url) as store:
         trial = session(store)
         losses, armed = [], [False]

@@ -140,7 +140,8 @@ with tuning_db.connect(sys.argv[1]) as store:
 
 
 def prune_with_kills(path: Path, python: Start, author: Any, kills: int, rng: random.Random) -> None:
-    """After each kill the log is whole, and what must stay is there; pruning again ends it."""
+    """After each kill, the log is intact and has all rows that must stay. Pruning again completes the
+    work."""
     with connect(path) as store:
         by = author(store)
         store.add_trials([by.trial(f"t{n}", 1e-3 + 1e-6 * n) for n in range(2000)])
@@ -181,7 +182,7 @@ def test_killed_prunes(tmp_path: Path, python: Start, author: Any) -> None:
 
 
 def test_a_log_that_is_dropped_closes_its_connections(tmp_path: Path) -> None:
-    """Python 3.13 warns of each that is left open."""
+    """Python 3.13 warns about each connection that is left open."""
     store = connect(tmp_path / "log.db")
     raw = store._opened.read.raw_connection()
     connection: Any = raw.dbapi_connection

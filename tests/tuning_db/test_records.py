@@ -1,4 +1,4 @@
-"""Records check themselves: what contradicts itself cannot be made, so it cannot be stored."""
+"""Records check themselves: a record that contradicts itself cannot be made, so it cannot be stored."""
 
 from __future__ import annotations
 

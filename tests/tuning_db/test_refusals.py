@@ -175,7 +175,7 @@ AS_NOBODY = (
 
 @pytest.fixture
 def public(log: Path) -> Iterator[Path]:
-    """The log where another user can reach it: every directory above may be entered by all."""
+    """The log in a place that another user can reach: all users may enter every folder above it."""
     folder = Path(tempfile.mkdtemp())
     copy = Path(shutil.copy(log, folder / "log.db"))
     folder.chmod(0o755)

@@ -1,4 +1,4 @@
-"""JSON lines: what cannot be understood is named by its line, and then nothing is imported."""
+"""JSON lines: the error names the first line that is not understood, and then nothing is imported."""
 
 from __future__ import annotations
 

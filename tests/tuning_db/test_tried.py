@@ -1,4 +1,4 @@
-"""Trials in short are the trials, in every store."""
+"""Trials in short form agree with the trials, in every store."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def prediction(seconds: list[float], spread: float = 0.1, valid: float = 1.0) ->
     return Prediction(mean, np.full(len(mean), spread), np.full(len(mean), valid))
 
 
-ONE = (1.0, *[1.1 + 0.1 * n for n in range(10)])  # told, of which the first is the best
+ONE = (1.0, *[1.1 + 0.1 * n for n in range(10)])  # measured seconds; the first is the best
 
 
 def test_what_is_surely_slower_promises_nothing() -> None:
@@ -39,14 +39,14 @@ def test_what_is_surely_faster_promises_its_gain() -> None:
 def test_uncertainty_and_choice_are_worth_something() -> None:
     sure, unsure = (outlook(prediction([1.1] * 4, s), ONE, 8) for s in (0.02, 0.2))
     assert unsure.gain > sure.gain
-    assert unsure.chance == sure.chance  # that is of what was told
+    assert unsure.chance == sure.chance  # the chance follows from the measured times alone
     few, many = (outlook(prediction([1.1] * 20, 0.1), ONE, n) for n in (1, 8))
     assert few.gain < many.gain
 
 
 def test_the_chance_is_that_of_an_exponential_tail() -> None:
-    """Draws whose logarithms are exponential from a common end: how often as many again beat the best of them
-    by WORTHWHILE, and how often that is said."""
+    """Draws whose logarithms are exponential from a common end. Returns how often the same number of further
+    draws beats their best by WORTHWHILE, and how often the rule predicts this."""
     rng = np.random.default_rng(3)
     said, came = [], []
     for _ in range(400):

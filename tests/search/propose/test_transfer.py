@@ -41,7 +41,7 @@ def a_row(c: Candidate, seconds: float, *, right: bool = True) -> TrialRecord:
 
 
 def best_rows(workload: Workload, count: int = 3) -> list[TrialRecord]:
-    """The best that a search finds, a microsecond apart."""
+    """The best candidates of a search, with times that differ by a microsecond."""
     t = Tuner(task(workload), XGBModel(), RATES)
     drive(t, bowl, 24)
     assert t.best is not None
@@ -50,7 +50,7 @@ def best_rows(workload: Workload, count: int = 3) -> list[TrialRecord]:
 
 
 def apart(found: list[TrialRecord], sketches: Sequence[Sketch]) -> list[TrialRecord]:
-    """Those that become different candidates of these sketches."""
+    """The candidates that become different candidates of these sketches."""
     first: dict[str, TrialRecord] = {}
     for row in found:
         fitted = refit(row.trace, sketches)

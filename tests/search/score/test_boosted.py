@@ -184,7 +184,9 @@ def test_what_fails_is_predicted_to_fail() -> None:
     valid = model.predict(probe, prior, "w").valid
     assert (valid[probe[:, 7] > 0.65] < 0.3).all()
     assert (valid[probe[:, 7] < 0.55] > 0.7).all()
-    assert model.predict(probe, prior, "another").valid.tolist() == [1.0] * len(prior)  # who knows
+    assert model.predict(probe, prior, "another").valid.tolist() == [1.0] * len(
+        prior
+    )  # nothing is known about it
 
 
 def test_when_everything_fails_it_says_so_and_stays_the_prior() -> None:
@@ -213,7 +215,7 @@ def test_a_saved_model_predicts_before_there_are_rows(tmp_path: Path, name: str)
     model.save(tmp_path / name)
     probe, prior, _ = table(50, seed=1)
     expected = model.predict(probe, prior, "unknown")
-    assert np.ptp(expected.mean - np.log(prior)) > 0.1  # it says something
+    assert np.ptp(expected.mean - np.log(prior)) > 0.1  # the trees change the prediction
     found = XGBModel.load(tmp_path / name).predict(probe, prior, "w")
     for a, b in ((found.mean, expected.mean), (found.spread, expected.spread), (found.valid, expected.valid)):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
@@ -230,7 +232,7 @@ def test_rows_correct_a_saved_model(tmp_path: Path) -> None:
     before = np.abs(np.log(XGBModel.load(tmp_path / "seed.json").predict(probe, prior, "v").seconds / truth))
     after = np.abs(np.log(model.predict(probe, prior, "v").seconds / truth))
     assert after.mean() < 0.4 * before.mean()
-    model.save(tmp_path / "both.json")  # trees upon trees
+    model.save(tmp_path / "both.json")  # two ensembles, one fitted to the error of the other
     np.testing.assert_allclose(
         XGBModel.load(tmp_path / "both.json").predict(probe, prior, "x").mean,
         model.predict(probe, prior, "x").mean,
@@ -264,7 +266,7 @@ def test_a_share_holds_as_if_some_rows_had_agreed_before(agreed: float, share: f
     groups = np.repeat(["a", "b"], 2 * TOLD)
     y = agreed * said + np.where(groups == "a", 3.0, -5.0)  # levels do not count
     assert holds(y, said, groups) == pytest.approx(share)
-    assert holds(y, np.zeros(len(y)), groups) == 1.0  # it says nothing
+    assert holds(y, np.zeros(len(y)), groups) == 1.0  # the prediction has no effect
 
 
 def test_the_same_model_is_the_same_file(tmp_path: Path) -> None:

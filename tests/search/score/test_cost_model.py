@@ -1,4 +1,4 @@
-"""The models that learn nothing."""
+"""The models that do not learn."""
 
 from __future__ import annotations
 

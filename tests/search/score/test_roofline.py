@@ -1,4 +1,4 @@
-"""The roofline counts what algorithms leave, of whatever sketches there are."""
+"""The roofline counts the operations that algorithms leave, over all sketches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RATES = Rates.guess(TARGET)
 
 
 def bound(dag: ComputeDAG) -> tuple[float, float]:
-    """As it is written, and with all sketches."""
+    """The bounds of the computation as written, and with all sketches."""
     task = Task(Workload.of(dag), TARGET)
     sketches = generate(task.workload.dag, TARGET)
     assert any(isinstance(step, UseAlgorithm) for s in sketches for step in s.steps)

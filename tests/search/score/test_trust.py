@@ -21,13 +21,13 @@ def test_who_is_right_is_believed_and_who_exaggerates_so_much_less() -> None:
     assert of(Y).weight == pytest.approx(1.0)
     assert of(Y).spread == pytest.approx(0.0, abs=1e-6)
     assert of(4.0 * Y).weight == pytest.approx(0.25)
-    assert of(0.5 * Y).weight == 1.0  # not more than it is
+    assert of(0.5 * Y).weight == 1.0  # never more than 1
 
 
 def test_who_is_wrong_is_not_believed() -> None:
     assert of(-Y).weight == 0.0
     assert of(0.0 * Y).weight == 0.0
-    assert of(-Y).spread == pytest.approx(1.0, abs=0.1)  # what the prior misses
+    assert of(-Y).spread == pytest.approx(1.0, abs=0.1)  # the prior's own error
 
 
 def test_levels_of_groups_are_nothing_to_be_right_about() -> None:
