@@ -55,8 +55,8 @@ RECORDS = (
     "Workload",
 )
 
-# Imports that go back, so that files import one another: without them, there are no circles. Late imports, and
-# those for type checkers, count.
+# Imports that go back, so that files import one another: without them, there are no circles. Late imports,
+# and those for type checkers, count.
 BACK = {
     ("autotensor.ir.node", "autotensor.ir.printer"): "every node prints itself",
     ("autotensor.ir.func", "autotensor.ir.printer"): "as do functions and programs",

@@ -20,10 +20,10 @@ from schedules.cpu import cpu_of
 from schedules.kit.body_work import PRODUCT, BodyWork, body_work
 from schedules.kit.stage_analysis import Read, constants, is_padding, packable, reads, untouched
 
-# least columns, and products for each row, for a partly used vector
+# A partly used vector needs at least this many columns, and products for each row.
 NARROWEST, NARROW_WORK = 3, 64
-# least steps for two columns: 400 steps take a sixth of the time of two lanes that wait for their sums, 64
-# steps 1.06 to 1.14 x the time (Zen 5, 2026-12)
+# Two columns need at least this many steps. With 400 steps, a tile takes a sixth of the time of two lanes
+# that wait for their sums; with 64 steps, 1.06 to 1.14 x the time (Zen 5, 2026-12).
 PAIR_STEPS = 128
 
 

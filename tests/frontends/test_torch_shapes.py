@@ -247,7 +247,7 @@ def test_a_buffer_that_is_given_its_own_value_is_not_written():
 
 
 def test_what_is_only_asserted_is_not_computed():
-    """torch's checks of data: all of it true, a number of it, its arithmetic."""
+    """torch's checks of data: that all elements are true, of a single number, and of arithmetic on data."""
 
     class Checks(nn.Module):
         def forward(self, x):

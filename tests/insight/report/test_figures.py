@@ -82,7 +82,7 @@ def test_many_trials_are_thinned_and_none_that_gained(both):
 
 
 def shortest_s(f: Figures, t: TaskFigures) -> float:
-    """The least that the task took for an inference, however it was measured."""
+    """The least time of a task in one inference, from any measurement."""
     tried = [t.weight * p.seconds for p in t.history.points if p.seconds is not None]
     return min(*tried, t.before_s, t.after_s, f.in_model[t.workload])
 
@@ -169,7 +169,8 @@ def test_two_runs_are_compared_as_the_log_compares_them(two_runs, both):
         (c.name, c.ratio.middle, c.ratio.lower, c.ratio.upper, c.verdict) for c in known
     ]
     assert [(p.a_s, p.b_s) for p in told] == [(c.first.median_s, c.second.median_s) for c in known]
-    # The default wins a race that others do not surely win; what is compared is the fastest.
+    # The default wins a race if no other candidate certainly wins it. The comparison uses the fastest
+    # candidate.
     winners = {t.name: t.result.winner_s for t in first.tasks}
     assert all(p.a_s <= winners[p.task] for p in told)
     assert all(p.a_s == p.b_s for p in alike)
@@ -186,7 +187,7 @@ def test_kernels_inside_a_model_do_not_take_longer_than_the_model(both):
     assert list(slow_clock.in_model.values()) == pytest.approx([1e-6 * (n + 1) for n in range(len(inside))])
     assert slow_clock.kernels_s == pytest.approx(tuned_s)
     assert replace(first, inside=inside, tuned_s=1.0).in_model == pytest.approx(inside)
-    # calls that are shorter than an equal part of the excess leave the rest of it to the others
+    # the excess is divided equally; calls that are shorter than their part leave the rest to the other calls
     short, *long = inside
     uneven = {short: 1e-9 * calls[short], **{key: 1e-3 * calls[key] for key in long}}
     assert replace(first, inside=uneven, tuned_s=5e-4).kernels_s == pytest.approx(5e-4)

@@ -135,7 +135,7 @@ def test_llvm_links_where_we_do_not() -> None:
 
 
 class TestEncodings:
-    """Words of the Arm and AMD64 manuals, or as their assemblers write them."""
+    """Words of instructions from the Arm and AMD64 manuals, or from their assemblers."""
 
     @pytest.mark.parametrize(
         ("kind", "old", "value", "new"),
@@ -161,7 +161,7 @@ class TestEncodings:
             (258, 0, 0xFFFFFFFF, 0xFFFFFFFF),
             (261, 0, -8, 0xFFFFFFF8),
             (257, 0, -8, 0xFFFFFFFFFFFFFFF8),
-            (277, 0x913FFC00, 0, 0x91000000),  # what was there before is replaced
+            (277, 0x913FFC00, 0, 0x91000000),  # the old offset is replaced
         ],
     )
     def test_aarch64(self, kind: int, old: int, value: int, new: int) -> None:
@@ -374,7 +374,7 @@ class TestDamage:
 
     @staticmethod
     def section(data: bytes, kind: int) -> int:
-        """Where the header of the first loaded, or only, section of a kind is."""
+        """The offset of the header of the first loaded section of a kind, or of its only section."""
         table = struct.unpack_from("<Q", data, 40)[0]
         heads = range(table, table + 64 * struct.unpack_from("<H", data, 60)[0], 64)
         found = [h for h in heads if struct.unpack_from("<I", data, h + 4)[0] == kind]

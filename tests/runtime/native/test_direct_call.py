@@ -132,7 +132,7 @@ def test_the_first_call_of_a_forked_child_takes_the_long_way(
 @pytest.mark.parametrize(("least", "most"), [(0, 6), (2, 100), (-7, 6)])
 @pytest.mark.parametrize("vectors", [0, 1])
 def test_no_index_is_outside(dtype: str, least: int, most: int, vectors: int) -> None:
-    """In one of the vectors that are checked together, or after the last of them."""
+    """The wrong index is in one of the vectors that are checked together, or after the last of them."""
     holds, c = np.iinfo(dtype), np.zeros(1, np.float32)
     ends = (max(least, holds.min), most)
     some = [*ends, *ends, most - 1]

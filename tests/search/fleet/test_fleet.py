@@ -57,7 +57,7 @@ def tuned(
 
 
 def know_rates(store: TrialStore, fleet: Fleet) -> None:
-    """As if the class had been calibrated before."""
+    """Writes rates to the log, as if the class had been calibrated before."""
     from autotensor.search.machine.machine_entry import know_machine
 
     machine = know_machine(store, replace(fleet.machine_class.place, target=TARGET))
@@ -128,7 +128,7 @@ def test_a_killed_coordinator_goes_on_from_the_log(tmp_path: Path, kills: int, t
 
 
 def coordinate(address: str, trials: int, tasks: int, takes: float = math.inf) -> None:
-    """A coordinator, killed or not."""
+    """Runs a coordinator, which may be killed."""
     with connect(address) as store, closing(SimulatedEngine(crew(4), batch_s=0.05, takes=takes)) as engine:
         tuned(engine, store, trials, tasks)
 
@@ -139,7 +139,7 @@ def rows_in(address: str) -> int:
     try:
         with connect(address) as store:
             return store.count()
-    except Exception:  # it is being made
+    except Exception:  # another process is creating the log
         return 0
 
 
@@ -291,7 +291,7 @@ def test_parts_are_given_up_together() -> None:
 
 
 def test_one_computation_keeps_all_workers_busy() -> None:
-    """A round of it is divided; before, one worker had all of its batches."""
+    """A round of the computation is divided among the workers. Formerly, one worker got all its batches."""
     store = connect(":memory:")
     with closing(SimulatedEngine(crew(4), batch_s=0.05)) as engine:
         assert tuned(engine, store, 256, tasks=1).trials == 256

@@ -110,8 +110,8 @@ def looks_of(t: Tuner, c: Candidate) -> bytes:
 
 
 def test_candidates_that_look_the_same_compile_to_the_same_code() -> None:
-    """This holds nearly always, and candidates that look different compile to different code. Looking is cheap,
-    and compiling is not."""
+    """This holds nearly always, and candidates that look different compile to different code. Looking is
+    cheap, and compiling is not."""
     workload = gemm(16, 32, 16)
     t = tuner(workload)
     by_look: dict[bytes, set[str]] = {}
