@@ -27,13 +27,14 @@ from collections.abc import Iterator
 from math import ceil, gcd, prod
 
 from autotensor.base.target import Target
+from autotensor.ir.visit import free_vars
 from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.sketch import Option
 from autotensor.schedule.state import Ref, Stage, State
-from autotensor.te.dag import StageOp
+from autotensor.te.dag import IterDef, StageOp
 from schedules.cpu import PAGE, Cpu, cpu_of, spread_cycles
 from schedules.kit.block_grain import parts_of, slowest
 from schedules.kit.convolutions import ConvRoles, find_convolution, loop_names, uses
@@ -161,6 +162,11 @@ def streams(conv: ConvRoles, target: Target) -> bool:
     return moved > cpu.streamed * cache and panel_bytes(conv) * conv.vector.extent <= cpu.stay * cache
 
 
+def uses_data(conv: ConvRoles, axis: IterDef) -> bool:
+    """Whether each value of the axis reads other data, as each group does."""
+    return any(axis.var in free_vars(i) for i in conv.data.indices)
+
+
 def panel_bytes(conv: ConvRoles) -> int:
     """The bytes of weights for one output channel of one group and phase."""
     parts = prod(a.extent for a in conv.others if uses(conv.weight, a)) * conv.vector.extent
@@ -236,24 +242,40 @@ class _ConvolutionSketch(SketchWriter):
                 inner_rows.append(rows[a.name])
         self.split(host, v, col_block, Ref(tile, 2), conv.lanes)
         written = [names[p] for a in self.tiled for p in conv.phases[a.name] if p in names]
-        others = [names[a.name] for a in conv.others if a.name in names and names[a.name] not in written]
+        between = [names[a.name] for a in self._groups_in_rows(columns_first) if a.name in names]
+        apart = [*written, *between]
+        others = [names[a.name] for a in conv.others if a.name in names and names[a.name] not in apart]
         outer_row = f"{rows[first.name]}.0"
         outside = [f"{v}.0", *others, outer_row] if columns_first else [*others, outer_row, f"{v}.0"]
         outside = [*conv.unseen(self.state.stage(host).op), *outside]
         # small weights stay in the cache, so a row is finished before the next one is read
-        inside = [f"{v}.1", *inner_rows] if columns_first else [*inner_rows[:-1], f"{v}.1", inner_rows[-1]]
+        finished = [*inner_rows[:-1], *between, f"{v}.1", inner_rows[-1]]
+        inside = [f"{v}.1", *inner_rows] if columns_first else finished
         self.write(Reorder(host, (*outside, *written, *inside, *tiles, f"{v}.2", f"{v}.3")))
         outer = self.fuse(host, outside)
         self.write(*in_vectors(host, *written, *tiles, f"{v}.2", f"{v}.3"))
         self.write(*divided(host, outer, self.stage.op, conv.lanes, self.target))
         return inside[-1]
 
+    def _groups_in_rows(self, columns_first: bool) -> tuple[IterDef, ...]:
+        """The groups that are computed row by row. A group reads a part of each pixel, so if the data come
+        from memory, a row is finished for all groups before the next one is read."""
+        conv, near = self.conv, second_cache(self.target)
+        stay = conv.weight.load.buffer.bytes <= near  # every row reads the weights of all groups
+        if columns_first or len(self.tiled) == len(conv.rows) or not (stay and streams(conv, self.target)):
+            return ()
+        moving = {a for axes in conv.phases.values() for a in axes}
+        return tuple(a for a in conv.others if a.extent > 1 and a.name not in moving and uses_data(conv, a))
+
     def _blocks(self, best: Option, columns_first: bool) -> tuple[Ref, Ref]:
         """The numbers of rows (or row tiles) and of column tiles in a parallel block."""
         conv, anchor = self.conv, self.stage.name
         first, cores = conv.rows[0], self.target.num_cores
         around = prod(
-            a.extent for a in conv.others if all(a.name not in conv.phases[r.name] for r in self.tiled)
+            a.extent
+            for a in conv.others
+            if all(a.name not in conv.phases[r.name] for r in self.tiled)
+            and a not in self._groups_in_rows(columns_first)
         )
         height = best[2 - len(self.tiled)] if len(self.tiled) == len(conv.rows) else 1
         row_tiles, columns = ceil(first.extent / height), ceil(conv.vector.extent / best[3])

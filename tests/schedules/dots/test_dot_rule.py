@@ -155,6 +155,12 @@ def test_the_default_has_dots(shape, types, zeros) -> None:
     assert not has_dots(dag, parse("llvm -mcpu=x86-64-v2"))
 
 
+def test_an_instruction_as_fast_as_fmas_is_faster_than_separate_integers() -> None:
+    """The first Zen's vpmaddwd does no more operations than FMAs, but twice as many as its vpmulld."""
+    dag = product(8, 32, 64, BYTES, (None, None))
+    assert has_dots(dag, parse("llvm -mcpu=znver1"))
+
+
 def test_sums_of_constant_weights_are_prepared() -> None:
     dag = product(8, 32, 64, ("int8", "int8"), (3, None))
     program = lower(default_trace(dag, VNNI).replay(dag), VNNI)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from autotensor.schedule.extents import derive
 from autotensor.schedule.primitives.compute_at import Inline
 from autotensor.schedule.primitives.mark import Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
+from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.state import Ref
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
@@ -65,6 +67,7 @@ CASES = {
         "conv2d", (2, 7, 7, 32), (32, 8, 3, 3), padding=1, stride=2, groups=4, relu=False
     ),
     "narrow groups, one axis": case("conv1d", (1, 13, 16), (16, 2, 5), padding=2, groups=8, bias=False),
+    "groups of an image": case("conv2d", (1, 48, 52, 32), (32, 16, 3, 3), padding=1, stride=2, groups=2),
     "transposed": case("conv2d_transpose", (1, 4, 5, 8), (8, 33, 4, 4), stride=2, padding=1),
     "transposed, ragged": case(
         "conv2d_transpose", (1, 4, 5, 8), (8, 16, 3, 3), stride=2, padding=1, output_padding=1
@@ -214,6 +217,21 @@ def test_padding_is_not_copied():
     dag = build("padded rows")
     (sketch, *_) = generate(dag, parse(TARGETS[0]))
     assert Inline("pad") in sketch.steps
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(("l2", "rows_first"), [(40 << 10, True), (2 << 20, False)])
+def test_groups_of_a_large_image_are_computed_row_by_row(l2, rows_first, threads):
+    """A group reads a part of every pixel. If the image comes from memory, each row is read only once."""
+    dag = build("groups of an image")
+    target = replace(parse(f"llvm -mcpu=haswell -threads={threads}"), cache_bytes=(32 << 10, l2))
+    sketch = generate(dag, target)[0]
+    trace = sketch.fill(sketch.defaults())
+    order = next(s.axes for s in trace.steps if isinstance(s, Reorder) and s.stage == "relu")
+    assert (order.index("i3.0") > order.index("i1.1")) == rows_first
+    arrays = integers(dag)
+    found = run(dag, trace, f"llvm -mcpu=haswell -threads={threads}", arrays)
+    np.testing.assert_array_equal(found, wanted("groups of an image", arrays))
 
 
 def test_multiplications_by_padding_are_left_out():
