@@ -32,8 +32,8 @@ from schedules.registry import Extension
 from schedules.rules.tiles.tile_cpu import tiled
 
 # The largest share of FMAs' operations per second, in float32, that separate integer instructions reach: they
-# widen operands, multiply and add one after the other. Without vpmaddwd, which does as many operations as FMAs,
-# ResNet-18 in bytes takes 1.9 x as long (2026-12)
+# widen operands, multiply and add one after the other. Without vpmaddwd, which does as many operations as
+# FMAs, ResNet-18 in bytes takes 1.9 x as long (2026-12)
 IN_INTEGERS = 0.5
 Way = tuple[float, Iterator[Extension]]  # operations per second, divided by those of FMAs; and sketches
 
