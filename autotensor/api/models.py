@@ -33,9 +33,10 @@ from autotensor.graph.partition import tasks as tasks_of
 from autotensor.graph.rules import GPU_PASSES, OPEN_PASSES, PASSES, Pass, optimize_for
 from autotensor.graph.symbols.find_quotients import sampled
 from autotensor.graph.symbols.followed_constants import with_formulas
-from autotensor.graph.symbols.generalise import Cut, OpenLayout, check_others, generalised
+from autotensor.graph.symbols.generalise import Cut, OpenLayout, UnknownExtent, check_others, generalised
 from autotensor.graph.symbols.graph_families import GraphFamily
 from autotensor.graph.symbols.open_graphs import OpenGraph
+from autotensor.graph.symbols.samples import Samples
 from autotensor.resolve import Metric, Resolved, median_s, resolve, safe_default
 from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
@@ -112,17 +113,37 @@ def _plan_family(family: GraphFamily, target: Target, facts: Mapping[str, Any]) 
             "at run time.",
             fix="Compile it for a CPU, or the graph of one choice: family.at({…}).",
         )
+    try:
+        return _plan_samples(family, target, facts)
+    except UnknownExtent:  # of a kernel, because nodes with such extents have wide samples
+        return _plan_samples(family, target, facts, wide=True)
+
+
+def _plan_samples(
+    family: GraphFamily, target: Target, facts: Mapping[str, Any], wide: bool = False
+) -> ModelPlan:
+    """The plan that follows from samples, which lie apart if they must or if `wide`."""
     decided: list[bool] = []  # decisions at the greatest extents, repeated for all other extents
 
     def decide(workload: Workload) -> bool:
         decided.append(is_one_nest(workload.dag, target))
         return decided[-1]
 
-    family, samples, graphs = sampled(family)
+    family, samples, graphs = sampled(family, wide)
     first, *others = with_formulas(graphs)
-    cuts = [_cut(first, target, decide, OPEN_PASSES)]
-    cuts += [_cut(graph, target, _repeated(decided), OPEN_PASSES) for graph in others]
-    groups, opened = generalised(family.name, samples, cuts)
+    cuts = {0: _cut(first, target, decide, OPEN_PASSES)}
+
+    def joined_cuts(some: Samples, numbers: Sequence[int]) -> tuple[tuple[Group, ...], OpenLayout]:
+        for n in numbers:
+            if n not in cuts:
+                cuts[n] = _cut(others[n - 1], target, _repeated(decided), OPEN_PASSES)
+        return generalised(family.name, some, [cuts[n] for n in numbers])
+
+    few, numbers = samples.few()
+    try:
+        groups, opened = joined_cuts(few, numbers)
+    except UnknownExtent:
+        groups, opened = joined_cuts(samples, range(len(graphs)))
     check_others(family, samples, graphs, opened)
     return ModelPlan(cuts[0][0], groups, tasks_of(groups), target, facts, opened=opened)
 

@@ -377,3 +377,27 @@ def test_images_of_any_size_are_resized(said):
         x = torch.randn(1, 2, h, w)
         np.testing.assert_allclose(f(x.numpy()), Resized()(x).numpy(), rtol=1e-5, atol=1e-5)
     assert len(f.modules) == 1
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: nn.functional.adaptive_avg_pool2d(x, (3, 4)),
+        lambda x: nn.functional.adaptive_max_pool2d(x, (3, 4)),
+        lambda x: nn.functional.interpolate(x, (9, 5)),
+        lambda x: nn.functional.interpolate(x, (x.shape[2] // 2, x.shape[3] // 3)),
+    ],
+    ids=["means", "greatest", "nearest of a size", "nearest of parts"],
+)
+def test_images_of_any_size_are_pooled_and_thinned_out(function):
+    class Pooled(nn.Module):
+        def forward(self, x):
+            return function(x)
+
+    sizes = {2: Dim("h", min=6, max=40), 3: Dim("w", min=6, max=40)}
+    graph = at.from_torch(Pooled(), (torch.randn(1, 2, 7, 11),), dynamic_shapes=(sizes,))
+    f = at.compile_model(graph, target="llvm -threads=1")
+    for h, w in ((6, 6), (40, 40), (39, 40), (7, 38), (14, 15), (15, 14)):
+        x = torch.randn(1, 2, h, w)
+        np.testing.assert_allclose(f(x.numpy()), function(x).numpy(), rtol=1e-5, atol=1e-6)
+    assert len(f.modules) == 1

@@ -17,7 +17,7 @@ from math import gcd
 import numpy as np
 
 from autotensor.graph.ir import Apply, Graph
-from autotensor.graph.symbols.general_forms import in_general_forms
+from autotensor.graph.symbols.general_forms import in_general_form, in_general_forms
 from autotensor.graph.symbols.graph_families import Choice, GraphFamily
 from autotensor.graph.symbols.quotients import Whole
 from autotensor.graph.symbols.samples import Column, Samples
@@ -33,22 +33,26 @@ MOST_SAMPLES = 24
 Form = tuple[int, int, int, int, int]  # by, plus, times, scale, shift
 
 
-def sampled(family: GraphFamily) -> tuple[GraphFamily, Samples, list[Graph]]:
+def sampled(family: GraphFamily, wide: bool = False) -> tuple[GraphFamily, Samples, list[Graph]]:
     """The family, samples that tell how its numbers follow the symbols, and the graphs at their choices.
 
+    wide: the samples lie apart in any case. If not, they do so only if an extent of a node is a quotient.
     The graphs have general operators in place of special ones if only some of them had the special ones.
     """
     general = in_general_forms(family)
     samples = Samples(family.symbols)
     graphs = [family.at(choice) for choice in samples.choices]
-    if side_by_side(graphs) is None:
-        family, graphs = general, [general.at(choice) for choice in samples.choices]
-    if not needs_quotients(samples, graphs, [family.at(choice) for choice in samples.lesser]):
+    lesser = [family.at(choice) for choice in samples.lesser]
+    if side_by_side([*graphs, *lesser]) is None:
+        near, small = (list(map(in_general_form, some)) for some in (graphs, lesser))
+        if side_by_side(graphs) is None or side_by_side([*near, *small]) is not None:
+            family, graphs, lesser = general, near, small
+    if not wide and not needs_quotients(samples, graphs, lesser):
         return family, samples, graphs
     far = [family.at(choice) for choice in samples.far]
     if side_by_side([*graphs, *far]) is None:
         family = general
-        graphs, far = ([family.at(c) for c in choices] for choices in (samples.choices, samples.far))
+        graphs, far = (list(map(in_general_form, some)) for some in (graphs, far))
     choices, near = (*samples.choices, *samples.far), graphs
     graphs = [*near, *far]
     great = [n == 0 or not _has_small_axes(g, graphs[0]) for n, g in enumerate(graphs)]
@@ -156,7 +160,7 @@ class _Finder:
     def keep(self, column: Column, extent: Extent) -> None:
         """Remembers the expression of some numbers."""
         self.known[column] = extent
-        self.samples = replace(self.samples, known=self.known)
+        self.samples = self.samples.knowing(self.known, self.samples.quotients)
 
     def _find(self, column: Column, parents: Sequence[Symbol]) -> None:
         found = self.samples.expression(column, parents, short=True)
@@ -178,7 +182,7 @@ class _Finder:
             by, plus, times, scale, shift = forms[0]
             self.doubt = self._differ(parent, [self._whole(parent, f) for f in forms])
             quotients, symbol = self.samples.quotients.with_one(parent, times, plus, by)
-            self.samples = replace(self.samples, quotients=quotients)
+            self.samples = self.samples.knowing(self.samples.known, quotients)
             return symbol * scale + shift if (scale, shift) != (1, 0) else symbol
         return None
 

@@ -11,14 +11,14 @@ numbers of a formula follow the symbols.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from autotensor import te
-from autotensor.base.dtype import DType, dtype_of, float64, int64
+from autotensor.base.dtype import DType, dtype_of, float32, float64, int64
 from autotensor.graph.evaluate import evaluate_node
 from autotensor.graph.function import TeFunction
 from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, apply, constant
@@ -26,6 +26,7 @@ from autotensor.graph.rules.constants import is_grown
 from autotensor.graph.symbols.graph_families import Choice
 from autotensor.graph.symbols.samples import Samples
 from autotensor.graph.symbols.side_by_side import Alike, is_beginning, numbers_of, side_by_side
+from autotensor.graph.tables import windows
 from autotensor.ir.expr import const
 
 CLOSE = 2e-6  # constants of front ends are rounded to float32, as are their steps
@@ -44,19 +45,21 @@ def with_formulas(graphs: Sequence[Graph]) -> list[Graph]:
     """The graphs with formulas in place of constants that differ; unchanged if their operators differ.
 
     A value that depends on constants only is computed now. If it differs and has no formula, it is computed
-    from formulas when the model runs.
+    from formulas when the model runs. A table that is a formula of its numbers (`graph/tables.py`) is
+    computed then, too.
     """
     alike = side_by_side(graphs)
     if alike is None:
         return list(graphs)
     known = _constant_values(alike)
-    parts = _parts_of_others(known)
+    told = _told(known)
+    parts = _parts_of_others(known, told)
     made: dict[Alike, Alike] = {}
     for nodes in alike:
         arrays = known.get(nodes)
         name = f"positions_{len(made)}"  # so that formulas that are equal at some extents are not merged
         followed = None
-        if arrays is not None:
+        if arrays is not None and nodes not in told:
             followed = _formulas(arrays, name) if nodes in parts else _followed(arrays, name)
         if followed is None and isinstance(nodes[0], Apply):
             read = _inputs(nodes)
@@ -71,7 +74,35 @@ def with_formulas(graphs: Sequence[Graph]) -> list[Graph]:
     return [g.with_outputs(x) for g, x in zip(graphs, zip(*outputs, strict=True), strict=True)]
 
 
-def _parts_of_others(known: Mapping[Alike, Arrays]) -> set[Alike]:
+def _told(known: Mapping[Alike, Arrays]) -> set[Alike]:
+    """Values whose formulas are known, so that none is guessed from their elements.
+
+    They are tables that are te functions of numbers that differ, and all values that are computed from such
+    tables or from other values without a form.
+    """
+    told: set[Alike] = set()
+    formless: set[Alike] = set()
+    for nodes, arrays in known.items():
+        if isinstance(nodes[0], Apply):
+            read = _inputs(nodes)
+            if _is_table(nodes, known) or any(x in told or x in formless for x in read):
+                told.add(nodes)
+        if nodes not in told and not _is_followed(arrays):
+            formless.add(nodes)
+    return told
+
+
+def _is_table(nodes: Alike, known: Mapping[Alike, Arrays]) -> bool:
+    read = _inputs(nodes)
+    if not isinstance(nodes[0], Apply) or not isinstance(nodes[0].op, TeFunction):
+        return False
+    if nodes[0].shape == (1,):
+        return False
+    differs = any(not is_beginning(a, known[x][0]) for x in read for a in known[x])
+    return differs and all(known[x][0].size == 1 for x in read)
+
+
+def _parts_of_others(known: Mapping[Alike, Arrays], told: Collection[Alike]) -> set[Alike]:
     """Values from which values without a formula are made: the rows and columns of a grid, for example.
 
     If these were constants, the values made from them would be constants, too. So formulas replace those that
@@ -79,16 +110,29 @@ def _parts_of_others(known: Mapping[Alike, Arrays]) -> set[Alike]:
     """
     parts: set[Alike] = set()
     for nodes, arrays in reversed(list(known.items())):
-        if isinstance(nodes[0], Apply) and (nodes in parts or not _is_followed(arrays)):
+        if isinstance(nodes[0], Apply) and (nodes in parts or nodes in told or not _is_followed(arrays)):
             inputs = (x for x in _inputs(nodes) if x in known)
             parts.update(x for x in inputs if len({a.shape for a in known[x]}) > 1)
     return parts
 
 
 def _is_followed(arrays: Arrays) -> bool:
-    if arrays[0].size == 1 or all(is_beginning(a, arrays[0]) for a in arrays):
+    return _is_kept(arrays) or _form(arrays) is not None
+
+
+def _is_kept(arrays: Arrays) -> bool:
+    """Whether the arrays may stay constants, because `generalise.py` finds how they follow the symbols."""
+    if all(is_beginning(a, arrays[0]) for a in arrays):
         return True
-    return _form(arrays) is not None
+    return arrays[0].size == 1 and all(map(_is_extent_or_inverse, arrays))
+
+
+def _is_extent_or_inverse(array: Array) -> bool:
+    """Whether a number is whole, or 1 divided by a whole number; other numbers do not follow extents."""
+    x = array.item()
+    if array.dtype.kind != "f" or not np.isfinite(x):
+        return array.dtype.kind != "c"
+    return x.is_integer() or bool(array.dtype.type(1 / round(1 / x)) == x if round(1 / x) else False)
 
 
 def unforeseen(samples: Samples, choice: Choice, alike: Sequence[Alike]) -> GraphNode | None:
@@ -96,7 +140,11 @@ def unforeseen(samples: Samples, choice: Choice, alike: Sequence[Alike]) -> Grap
 
     alike: the nodes of the graphs at the samples, and of the graph at the choice, which is the last.
     """
-    for nodes, (*seen, found) in _constant_values(alike).items():
+    known = _constant_values(alike)
+    told = _told(known)
+    for nodes, (*seen, found) in known.items():
+        if nodes in told or all(a is found for a in seen):  # as weights are
+            continue
         follows = _foretold(samples, choice, seen, nodes[-1])
         if follows is not None and not _is_same(found, follows):
             return nodes[-1]
@@ -157,15 +205,16 @@ def _inputs(nodes: Alike) -> list[Alike]:
 
 def _followed(arrays: Arrays, name: str) -> Alike | None:
     """Nodes with these values: constants if each is a number or the beginning of the first, or formulas."""
-    if arrays[0].size == 1 or all(is_beginning(a, arrays[0]) for a in arrays):
-        return tuple(map(constant, arrays))
-    return _formulas(arrays, name)
+    return tuple(map(constant, arrays)) if _is_kept(arrays) else _formulas(arrays, name)
 
 
 def _number(arrays: Arrays, name: str) -> Alike | None:
     """Formulas of numbers that differ, for nodes that are to be computed when the model runs."""
-    is_open = arrays[0].size == 1 and not is_beginning(arrays[-1], arrays[0])
-    return _formulas(arrays, name) if is_open else None
+    if arrays[0].size > 1 or all(is_beginning(a, arrays[0]) for a in arrays):
+        return None
+    return _formulas(arrays, name) or tuple(
+        _node(a, single, (a.item(), dtype_of(a.dtype)), name) for a in arrays
+    )
 
 
 def _formulas(arrays: Arrays, name: str) -> Alike | None:
@@ -265,6 +314,20 @@ def _stretched_rounded_at(numbers: tuple[int, int], i: Any) -> Any:
     return te.minimum(at, count[0] - 1)
 
 
+def _windows(array: Array) -> tuple[int, int] | None:
+    if array.ndim != 2 or array.dtype.kind != "f" or min(array.shape) < 2:
+        return None
+    count, extent = array.shape
+    return (count, extent) if np.array_equal(array, windows(extent, count).astype(array.dtype)) else None
+
+
+def _windows_at(numbers: tuple[int, int], o: Any, i: Any) -> Any:
+    count, extent = numbers
+    first, last = o * extent // count, ((o + 1) * extent + (count - 1)) // count
+    share = const(1.0, float32) / te.cast("float32", last - first)
+    return te.if_then_else(te.all(i >= first, i < last), share, const(0.0, float32))
+
+
 def _band(array: Array) -> tuple[int, Any, Any, DType] | None:
     if array.ndim < 2 or any(n != 1 for n in array.shape[:-2]):
         return None
@@ -323,6 +386,8 @@ def _is_whole(array: Array) -> bool:
     return bool(np.isfinite(array).all() and (array % 1 == 0).all())
 
 
+# a number that may be a quotient of two extents, as the scales of a resize are
+single = Form(lambda array: (array.item(), dtype_of(array.dtype)), lambda numbers, *_: const(*numbers))
 # first + Σ step * index: positions
 affine = Form(_affine, _affine_at)
 # (first + index) modulo a number: a roll, or repetitions
@@ -339,7 +404,9 @@ stretched_rounded = Form(_stretched_rounded, _stretched_rounded_at)
 band = Form(_band, _band_at)
 # shares of the two elements next to each place: an enlargement with linear interpolation
 between = Form(_between, _between_at)
+# 1 / the window's elements inside a window, and 0 outside: means over windows of nearly one size
+averages = Form(_windows, _windows_at)
 
-FORMS = (affine, wrapped, mirrored, held, stretched, stretched_rounded, band, between)
+FORMS = (affine, wrapped, mirrored, held, stretched, stretched_rounded, band, between, averages)
 
 __all__ = ["FORMS", "Form", "unforeseen", "with_formulas"]

@@ -4,35 +4,41 @@ otherwise.
     upsample_nearest(x, 2)    at h = 40, from 20 rows        ──▶    take(take(x, [0, 0, 1, …]), [0, 0, 1, …])
     take(take(x, …), …)       at h = 39, from 20 rows
 
+    adaptive_avg_pool2d(x, 3)           at h = 42             ──▶    weights @ x @ weights
+    weights @ x @ weights               at h = 41
+
 Graphs at several extents must have the same operators.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from autotensor.graph.build import constant, ops
+from autotensor.graph.build import ops
 from autotensor.graph.graph_rewriting import with_inputs
 from autotensor.graph.ir import Apply, Graph, GraphNode, topological
 from autotensor.graph.symbols.graph_families import Choice, GraphFamily
+from autotensor.graph.tables import nearest_places, resized, windows
 
 
 def in_general_forms(family: GraphFamily) -> GraphFamily:
     """The family, whose graphs have no operators that need special extents."""
 
     def make(choice: Choice) -> Graph:
-        return _general(family.make(choice))
+        return in_general_form(family.make(choice))
 
     return GraphFamily(family.name, family.symbols, make)
 
 
-def _general(graph: Graph) -> Graph:
+def in_general_form(graph: Graph) -> Graph:
+    """The graph without operators that need special extents."""
     made: dict[GraphNode, GraphNode] = {}
     for node in topological(graph.outputs):
         if isinstance(node, Apply):
             inputs = tuple(made[x] for x in node.inputs)
-            enlarged = node.op == "upsample_nearest" and node.attr("layout") == "NCHW"
-            made[node] = _taken(inputs[0], node) if enlarged else with_inputs(node, inputs)
+            write = _WRITERS.get(node.op_name)
+            fits = write is not None and node.attr("layout") == "NCHW"
+            made[node] = write(inputs[0], node) if write and fits else with_inputs(node, inputs)
         else:
             made[node] = node
     return graph.with_outputs(made[o] for o in graph.outputs)
@@ -40,9 +46,16 @@ def _general(graph: Graph) -> Graph:
 
 def _taken(x: GraphNode, like: Apply) -> GraphNode:
     for axis in (2, 3):
-        places = np.arange(like.shape[axis]) * x.shape[axis] // like.shape[axis]
-        x = ops.take(x, constant(places), axis=axis)
+        x = ops.take(x, nearest_places(x.shape[axis], like.shape[axis]), axis=axis)
     return x
 
 
-__all__ = ["in_general_forms"]
+def _weighted(x: GraphNode, like: Apply) -> Any:
+    if like.shape[2:] == (1, 1):
+        return with_inputs(like, (x,))
+    return resized(x, *(windows(n, o) for n, o in zip(x.shape[2:], like.shape[2:], strict=True)))
+
+
+_WRITERS = {"upsample_nearest": _taken, "adaptive_avg_pool2d": _weighted}
+
+__all__ = ["in_general_form", "in_general_forms"]

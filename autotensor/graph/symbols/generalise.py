@@ -12,12 +12,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isclose, prod
+from fractions import Fraction
+from math import isclose, lcm, prod
 from typing import Any
 
 import numpy as np
 
-from autotensor.base.dtype import dtype_of, int64
+from autotensor.base.dtype import DType, dtype_of, float64, int64
 from autotensor.base.errors import GraphError
 from autotensor.graph.groups import Group
 from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, Input
@@ -26,14 +27,20 @@ from autotensor.graph.symbols.find_quotients import certain_quotient
 from autotensor.graph.symbols.followed_constants import unforeseen
 from autotensor.graph.symbols.graph_families import Choice, GraphFamily, said
 from autotensor.graph.symbols.quotients import KernelSymbols
-from autotensor.graph.symbols.samples import Samples
+from autotensor.graph.symbols.samples import Column, Samples
 from autotensor.graph.symbols.side_by_side import numbers_of, side_by_side
 from autotensor.ir.expr import Expr, Symbol, as_expr, cast, const
 from autotensor.te.open_shapes import formula
 from autotensor.te.symbols import Extent, number, product, symbols_of
 from autotensor.te.workload import Workload, dag_from_json, expr_to_json
 
+
+class UnknownExtent(GraphError):
+    """An extent does not follow from the samples. It may follow from more samples."""
+
+
 Cut = tuple[Graph, tuple[Group, ...]]  # a graph, and its groups
+MOST_DIVISOR = 1024  # of a quotient whose divisor is a number; float32 tells such quotients apart
 BY_SHAPE = "Compile it for each set of shapes that is needed, and put these into one: at.by_shape."
 
 
@@ -159,12 +166,38 @@ class _Family:
             self.samples, found = certain_quotient(self.samples, tuple(numbers), symbols)
         if found is None:
             told = "; ".join(f"{number} at {self.said(n)}" for n, number in enumerate(numbers[:3]))
-            raise GraphError(
+            raise UnknownExtent(
                 f"model {self.name!r}: {what} has an extent that is not a sum of products of the symbols and "
                 f"their rounded quotients: {told}.",
                 fix=BY_SHAPE,
             )
         return found
+
+    def ratio(
+        self, numbers: Sequence[float], dtype: DType, among: Sequence[Symbol]
+    ) -> tuple[Extent, Extent] | None:
+        """Two extents whose quotient, rounded to the type, is each of these numbers at its sample.
+
+        The divisor is a number, or an extent or one less, as in steps from the first element to the last.
+        """
+        below: dict[Column, Extent] = {}
+        divisor = lcm(*(Fraction(x).limit_denominator(MOST_DIVISOR).denominator for x in numbers))
+        if divisor <= MOST_DIVISOR:
+            below[(divisor,) * len(numbers)] = divisor
+        own: dict[Column, Extent] = {
+            tuple(c[s] for c in self.samples.choices): s for s in self.samples.symbols
+        }
+        for column, extent in {**own, **self.samples.known}.items():
+            below[column] = extent
+            below[tuple(n - 1 for n in column)] = extent - 1
+        for column, extent in below.items():
+            above = [round(x * n) for x, n in zip(numbers, column, strict=True)]
+            parts = zip(above, column, numbers, strict=True)
+            if all(n and float(dtype.numpy.type(a / n)) == x for a, n, x in parts):
+                found = self.samples.expression(above, among)
+                if found is not None:
+                    return found, extent
+        return None
 
     def shapes(self) -> dict[str, tuple[Extent, ...]]:
         graphs = [graph for graph, _ in self.cuts]
@@ -335,7 +368,7 @@ class _Texts:
         )
 
     def constant(self, values: Sequence[Any], type_: str) -> Expr:
-        """A number in a kernel's body: an extent, or one divided by an extent as in means."""
+        """A number in a kernel's body: an extent, or a quotient of two extents as in means and resizes."""
         dtype = dtype_of(type_)
         what = f"kernel {self.kernel!r}"
         if all(isinstance(v, int) and not isinstance(v, bool) for v in values):
@@ -346,9 +379,12 @@ class _Texts:
         inverses = [round(1 / x) for x in numbers]
         if all(n and float(dtype.numpy.type(1 / n)) == x for n, x in zip(inverses, numbers, strict=True)):
             return const(1.0, dtype) / cast(dtype, as_expr(self.extent(inverses), int64))
+        if ratio := self.family.ratio(numbers, dtype, self.read):
+            above, below = (cast(float64, as_expr(self.own.written(e), int64)) for e in ratio)
+            return cast(dtype, above / below)
         raise GraphError(
             f"model {self.family.name!r}: {what} has a number that is {numbers[0]} at {self.family.said(0)} "
-            f"and {numbers[1]} at {self.family.said(1)}, neither an extent nor one divided by an extent.",
+            f"and {numbers[1]} at {self.family.said(1)}, neither an extent nor a quotient of two extents.",
             fix=BY_SHAPE,
         )
 

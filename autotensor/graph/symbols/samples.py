@@ -96,6 +96,26 @@ class Samples:
             return None
         return replace(self, chosen=tuple(compress(self.choices, wanted)), known=known)
 
+    def knowing(self, known: Mapping[Column, Extent], quotients: Quotients) -> Samples:
+        """These samples with more known numbers and quotients; sums of terms that are made stay."""
+        made = replace(self, known=known, quotients=quotients)
+        made.__dict__.update(_columns=self._columns, _sums=self._sums)
+        return made
+
+    def few(self) -> tuple[Samples, Sequence[int]]:
+        """Samples at some of the choices, which suffice for kernels, and the numbers of these choices.
+
+        Extents are known from all choices. Cutting a graph into kernels takes long, so only the first graph
+        and those that lie furthest from it are cut, as many as there are without quotients and two more.
+        """
+        wanted, end = MOST_TERMS + len(self.symbols) + 2, len(self.choices)
+        for size in range(wanted, end):
+            numbers = (0, *range(end - size + 1, end))
+            found = self.at_some([n in numbers for n in range(end)])
+            if found is not None:
+                return found, numbers
+        return self, range(end)
+
     def expression(
         self, numbers: Sequence[int], among: Sequence[Symbol] = (), short: bool = False
     ) -> Extent | None:

@@ -16,12 +16,14 @@ from autotensor.graph.symbols.followed_constants import (
     FORMS,
     Form,
     affine,
+    averages,
     band,
     between,
     held,
     mirrored,
     wrapped,
 )
+from autotensor.graph.tables import windows
 
 p, n = te.var("p", range=(1, 24)), te.var("n", range=(4, 40))
 ops = at.ops
@@ -38,6 +40,8 @@ Array = np.ndarray[Any, Any]
         (wrapped, np.arange(12) % 4),
         (mirrored, np.pad(np.arange(9), (2, 3), "reflect")),
         (held, np.pad(np.arange(9), (2, 3), "edge")),
+        (averages, windows(7, 3)),
+        (averages, windows(4, 6)),
         (band, np.tri(5, 9, 4, bool)),
         (band, np.where(np.tri(5, 9, 4, bool), 0.0, -np.inf).astype(np.float32)[None]),
     ],

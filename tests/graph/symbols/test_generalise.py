@@ -71,7 +71,7 @@ def rows(n: int) -> GraphNode:
             lambda n: at.ops.dense(rows(n), (np.arange(n * 12, dtype=np.float32) ** 2 % n).reshape(n, 12)),
             "reads a constant .* another one",
         ),
-        (lambda n: at.ops.clip(rows(n), 0.0, n * n * 0.7), "neither an extent nor one divided by an extent"),
+        (lambda n: at.ops.clip(rows(n), 0.0, n**0.5), "neither an extent nor a quotient of two extents"),
         (lambda n: at.ops.reshape(rows(n), (3, n)), "at n = 16: .*reshape"),
     ],
 )

@@ -1,5 +1,5 @@
 """Resize and Upsample. Each axis is resized alone, as a weighted sum of elements at indices that are known
-now.
+from the extents.
 
 y[i] = Σ_t weight[i, t] * x[place[i, t]]        nearest: one tap; linear: 2; cubic: 4; antialiased: more
 """
@@ -7,12 +7,13 @@ y[i] = Σ_t weight[i, t] * x[place[i, t]]        nearest: one tap; linear: 2; cu
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 
-from autotensor.frontends.onnx.element_types import Array
 from autotensor.frontends.onnx.families.shape import line_shape
 from autotensor.frontends.onnx.node_call import Call, Value
 from autotensor.frontends.onnx.registry import converts
@@ -29,104 +30,122 @@ class Axis:
     before: int
     after: int
     scale: float  # the node's scale, or after / before
+    by_size: bool = False  # whether the scale is after / before
     roi: tuple[float, float] = (0.0, 1.0)
 
 
-def places(a: Axis, mode: str) -> Array:
+def _number(x: float) -> GraphNode:
+    return constant(np.array([x], np.float64))
+
+
+def _scale(a: Axis) -> GraphNode:
+    """The scale as a node, which follows run-time extents if it is their quotient."""
+    return _number(a.after) / _number(a.before) if a.by_size else _number(a.scale)
+
+
+def places(a: Axis, mode: str) -> GraphNode:
     """Where each new element lies on the old axis: [after] float64."""
-    i, n = np.arange(a.after, dtype=np.float64), a.before
-    long = a.scale * n  # the new extent before rounding
+    i, n, scale = constant(np.arange(a.after, dtype=np.float64)), _number(a.before), _scale(a)
+    long = a.scale * a.before  # the new extent before rounding
     match mode:
         case "half_pixel":
-            return (i + 0.5) / a.scale - 0.5
-        case "half_pixel_symmetric":
-            return (n - 1) / 2 + (i + 0.5 - a.after / 2) / a.scale  # exact where a scale is
+            return (i + 0.5) / scale - 0.5
+        case "half_pixel_symmetric":  # exact where a scale is
+            return (n - 1.0) / 2.0 + (i + 0.5 - _number(a.after) / 2.0) / scale
         case "pytorch_half_pixel":
-            return (i + 0.5) / a.scale - 0.5 if long != 1 else np.full(a.after, -0.5)
+            return (i + 0.5) / scale - 0.5 if long != 1 else constant(np.full(a.after, -0.5))
         case "align_corners":
-            return i * (n - 1) / (long - 1) if long != 1 else np.zeros(a.after)
+            return i * (n - 1.0) / (scale * n - 1.0) if long != 1 else constant(np.zeros(a.after))
         case "asymmetric":
-            return i / a.scale
+            return i / scale
         case "tf_crop_and_resize":
             low, high = a.roi
             if long == 1:
-                return np.full(a.after, (high - low) * (n - 1) / 2 + low * (n - 1))
-            return i * (high - low) * (n - 1) / (long - 1) + low * (n - 1)
+                return constant(np.full(a.after, (high - low) * (a.before - 1) / 2 + low * (a.before - 1)))
+            return i * (high - low) * (n - 1.0) / (scale * n - 1.0) + (n - 1.0) * low
     raise ValueError(f"coordinate_transformation_mode {mode!r} is unknown")
 
 
-# -- weights: distance from the elements at floor + offsets ▶ [after, taps] ------------------------------
+# -- weights: distance of an element from the place ▶ weight ---------------------------------------------
 
 
-def _linear(distance: Array) -> Array:
-    return np.maximum(0.0, 1.0 - np.abs(distance))
+def _linear(distance: GraphNode) -> GraphNode:
+    return ops.maximum(1.0 - ops.abs(distance), 0.0)
 
 
-def _cubic(a: float) -> Callable[[Array], Array]:
+def _cubic(a: float) -> Callable[[GraphNode], GraphNode]:
     """Keys' kernel for cubic interpolation."""
 
-    def weight(distance: Array) -> Array:
-        x = np.abs(distance)
-        near = (a + 2) * x**3 - (a + 3) * x**2 + 1
-        far = a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a
-        return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+    def weight(distance: GraphNode) -> GraphNode:
+        x = ops.abs(distance)
+        near = x * x * x * (a + 2) - x * x * (a + 3) + 1.0
+        far = x * x * x * a - x * x * (5 * a) + x * (8 * a) - 4 * a
+        return ops.where(ops.less_equal(x, 1.0), near, ops.where(ops.less(x, 2.0), far, 0.0))
 
     return weight
 
 
-def taps(c: Call, a: Axis, at: Array) -> tuple[Array, Array]:
-    """Indices of elements and their weights, each [after, taps]."""
+def taps(c: Call, a: Axis, at: GraphNode) -> list[tuple[GraphNode, GraphNode | None]]:
+    """Indices of elements and their weights, each [after]; no weight if there is one tap."""
     mode = c.attr("mode", "nearest")
     if mode == "nearest":
-        return _nearest(c, at)[:, None].astype(np.int64), np.ones((a.after, 1))
+        return [(_nearest(c, at), None)]
     if mode not in ("linear", "cubic"):
         raise c.malformed(f"mode {mode!r} is unknown.")
     reach, kernel = (1, _linear) if mode == "linear" else (2, _cubic(c.attr("cubic_coeff_a", -0.75)))
     shrink = min(a.scale, 1.0) if c.attr("antialias", 0) else 1.0
     first = math.floor(-reach / shrink) + 1
-    offsets = np.arange(first, 2 - first)
-    base = np.ceil(at) - 1  # an element at exactly `at` has the distance 1 from base
-    index = (base[:, None] + offsets).astype(np.int64)
-    weights = kernel((offsets - (at - base)[:, None]) * shrink)
+    base = ops.ceil(at) - 1.0  # an element at exactly `at` has the distance 1 from base
+    offsets = [float(n) for n in range(first, 2 - first)]
+    indices = [base + n for n in offsets]
+    weights = [kernel((n - (at - base)) * shrink) for n in offsets]
     if shrink < 1:
-        weights = weights / weights.sum(1, keepdims=True)
+        weights = _normed(weights)
     if c.attr("exclude_outside", 0):
-        weights = np.where((index >= 0) & (index < a.before), weights, 0.0)
-        weights = weights / weights.sum(1, keepdims=True)
-    return index, weights
+        inside = [ops.logical_and(ops.greater_equal(x, 0.0), ops.less(x, _number(a.before))) for x in indices]
+        weights = _normed([ops.where(i, w, 0.0) for i, w in zip(inside, weights, strict=True)])
+    return list(zip(indices, weights, strict=True))
 
 
-def _nearest(c: Call, at: Array) -> Array:
+def _normed(weights: list[GraphNode]) -> list[GraphNode]:
+    total = reduce(operator.add, weights)
+    return [w / total for w in weights]
+
+
+def _nearest(c: Call, at: GraphNode) -> GraphNode:
     match c.attr("nearest_mode", "round_prefer_floor" if c.opset >= 11 else "floor"):
         case "round_prefer_floor":
-            return np.ceil(at - 0.5)
+            return ops.ceil(at - 0.5)
         case "round_prefer_ceil":
-            return np.floor(at + 0.5)
+            return ops.floor(at + 0.5)
         case "floor":
-            return np.floor(at)
+            return ops.floor(at)
         case "ceil":
-            return np.ceil(at)
+            return ops.ceil(at)
         case other:
             raise c.malformed(f"nearest_mode {other!r} is unknown.")
 
 
 def _along(c: Call, x: GraphNode, a: Axis, mode: str) -> GraphNode:
-    """x resized along one axis, in floats unless elements are only picked."""
+    """x resized along one axis, in floats unless elements are only picked.
+
+    Places and weights are computed by operators, so that they follow run-time extents. Where the extents are
+    known, folding makes them constants.
+    """
     at = places(a, mode)
-    index, weights = taps(c, a, at)
-    index = np.clip(index, 0, a.before - 1)
-    total: GraphNode | None = None
-    for t in range(index.shape[1]):
-        all_of_them = np.array_equal(index[:, t], np.arange(a.before))
-        part = x if all_of_them else ops.take(x, constant(index[:, t]), axis=a.axis)
-        if weights.shape[1] > 1:
-            line = weights[:, t].reshape(line_shape(a.axis, x.ndim))
-            part = part * constant(line.astype(x.dtype.numpy))
-        total = part if total is None else total + part
-    assert total is not None
-    if mode == "tf_crop_and_resize" and (outside := (at < 0) | (at > a.before - 1)).any():
-        line = outside.reshape(line_shape(a.axis, x.ndim))
-        total = ops.where(constant(line), constant(c.attr("extrapolation_value", 0.0), dtype=x.dtype), total)
+    last = _number(a.before) - 1.0
+    line = line_shape(a.axis, x.ndim)
+    parts = []
+    for index, weight in taps(c, a, at):
+        inside = as_type(ops.minimum(ops.maximum(index, 0.0), last), "int64")
+        part = ops.take(x, inside, axis=a.axis)
+        if weight is not None:
+            part = part * ops.reshape(as_type(weight, x.dtype), shape=line)
+        parts.append(part)
+    total = reduce(operator.add, parts)
+    if mode == "tf_crop_and_resize":
+        outside = ops.reshape(ops.logical_or(ops.less(at, 0.0), ops.greater(at, last)), shape=line)
+        total = ops.where(outside, constant(c.attr("extrapolation_value", 0.0), dtype=x.dtype), total)
     return total
 
 
@@ -165,7 +184,7 @@ def resize(c: Call) -> Value:
         found = [_scaled(a, n, float(s)) for a, n, s in zip(axes, extents, given, strict=True)]
     else:
         found = _sized(c, axes, extents, [int(v) for v in given])
-    found = [Axis(f.axis, f.before, f.after, f.scale, r) for f, r in zip(found, rois, strict=True)]
+    found = [replace(f, roi=r) for f, r in zip(found, rois, strict=True)]
     return _resized(c, found, mode)
 
 
@@ -178,7 +197,7 @@ def _scaled(axis: int, extent: int, scale: float) -> Axis:
 def _sized(c: Call, axes: tuple[int, ...], extents: list[int], sizes: list[int]) -> list[Axis]:
     policy = c.attr("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
-        return [Axis(a, n, m, m / n) for a, n, m in zip(axes, extents, sizes, strict=True)]
+        return [Axis(a, n, m, m / n, by_size=True) for a, n, m in zip(axes, extents, sizes, strict=True)]
     ratios = [m / n for n, m in zip(extents, sizes, strict=True)]
     scale = min(ratios) if policy == "not_larger" else max(ratios)
     return [Axis(a, n, math.floor(scale * n + 0.5), scale) for a, n in zip(axes, extents, strict=True)]
@@ -194,6 +213,8 @@ def _resized(c: Call, axes: list[Axis], mode: str) -> GraphNode:
         same = (
             a.before == a.after and a.scale == 1.0 and (mode != "tf_crop_and_resize" or a.roi == (0.0, 1.0))
         )
+        if a.after < 0:
+            raise c.malformed(f"an axis of {a.after} elements.")
         if a.before == 0 and a.after:
             raise c.malformed("an axis without elements cannot be resized.")
         if not same:

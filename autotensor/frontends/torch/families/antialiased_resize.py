@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from autotensor.frontends.torch.element_types import Ints
-from autotensor.frontends.torch.families.pool import resized, resizes
+from autotensor.frontends.torch.families.pool import resizes
 from autotensor.graph.ir import Array, GraphNode
+from autotensor.graph.tables import resized
 
 Filter = Callable[[Array], Array]  # distance, in pixels of the coarser picture ──▶ weight
 

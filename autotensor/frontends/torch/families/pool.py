@@ -17,6 +17,7 @@ from autotensor.frontends.torch.element_types import Ints, per_axis
 from autotensor.frontends.torch.registry import converts
 from autotensor.graph.build import call, ops
 from autotensor.graph.ir import Array, GraphNode, constant
+from autotensor.graph.tables import nearest_places, resized, windows
 from autotensor.operators.reduce import argmax_pair
 from autotensor.te import Tensor
 
@@ -111,7 +112,7 @@ def adaptive_avg_pool2d(x: GraphNode, output_size: Ints) -> Any:
     extents, wanted = x.shape[-2:], per_axis(output_size, 2)
     if all(n % o == 0 for n, o in zip(extents, wanted, strict=True)):
         return _batched(partial(ops.adaptive_avg_pool2d, output_size=wanted), x, 2)
-    return resized(x, *(_windows(n, o) for n, o in zip(extents, wanted, strict=True)))
+    return resized(x, *(windows(n, o) for n, o in zip(extents, wanted, strict=True)))
 
 
 @converts("aten.adaptive_avg_pool1d.default")
@@ -128,7 +129,7 @@ def adaptive_avg_pool3d(x: GraphNode, output_size: Ints) -> Any:
         return _pooled(x, "average", 3, sizes, sizes, (0,))
     y: Any = x
     for n, (extent, count) in enumerate(zip(extents, wanted, strict=True)):
-        y = _weighted(y, x.ndim - 3 + n, _windows(extent, count))
+        y = _weighted(y, x.ndim - 3 + n, windows(extent, count))
     return y
 
 
@@ -139,15 +140,6 @@ def _weighted(x: GraphNode, axis: int, w: Array) -> Any:
     y = ops.dense(ops.reshape(last, shape=(-1, w.shape[1])), constant(w.astype(x.dtype.numpy)))
     wide = ops.reshape(y, shape=(*last.shape[:-1], w.shape[0]))
     return ops.transpose(wide, axes=tuple(order.index(a) for a in range(len(order))))
-
-
-def _windows(extent: int, count: int) -> Array:
-    """Weights [count, extent] of the means over unequal windows."""
-    w = np.zeros((count, extent), np.float32)
-    for o in range(count):
-        first, last = o * extent // count, -(-(o + 1) * extent // count)
-        w[o, first:last] = 1 / (last - first)
-    return w
 
 
 @converts("aten.adaptive_max_pool2d.default", "aten.adaptive_max_pool3d.default")
@@ -163,7 +155,8 @@ def _greatest(x: Tensor, wanted: tuple[int, ...]) -> Any:
     lead = x.ndim - len(wanted)
     extents = x.shape[lead:]
     lines = list(zip(extents, wanted, strict=True))
-    reach = [max(-(-(o + 1) * n // w) - o * n // w for o in range(w)) for n, w in lines]
+    # at most one more than the largest window has: a quotient, which may follow a run-time extent
+    reach = [(n + w - 2) // w + 1 for n, w in lines]
     ks = [te.reduce_axis(r, f"k{a}") for a, r in enumerate(reach)]
 
     def body(*i: Any) -> Any:
@@ -217,9 +210,7 @@ def upsample_nearest2d(
         return ops.upsample_nearest(x, scale=tuple(times))
     y: Any = x
     for axis, n, o, scale in zip((2, 3), x.shape[-2:], wanted, (scale_h, scale_w), strict=True):
-        step = np.float32(n / o if scale is None else 1 / scale)
-        places = np.minimum(np.floor(np.arange(o, dtype=np.float32) * step), n - 1).astype(np.int64)
-        y = ops.take(y, constant(places), axis=axis)
+        y = ops.take(y, nearest_places(n, o, scale), axis=axis)
     return y
 
 
@@ -250,12 +241,3 @@ def _linear(extent: int, wanted: int, align_corners: bool, scale: float | None) 
     np.add.at(w, (rows, low), 1 - share)
     np.add.at(w, (rows, np.minimum(low + 1, extent - 1)), share)
     return w
-
-
-def resized(x: GraphNode, rows: Array, columns: Array) -> Any:
-    """rows @ x @ columnsᵀ over the last two axes."""
-    dtype = x.dtype.numpy
-    y = ops.batch_matmul(constant(rows.astype(dtype)), x)
-    flat = ops.reshape(y, shape=(-1, y.shape[-1]))
-    wide = ops.dense(flat, constant(columns.astype(dtype)))
-    return ops.reshape(wide, shape=(*y.shape[:-1], columns.shape[0]))
