@@ -110,6 +110,7 @@ class Module(CompiledFunction):
         self._take(artifact, {n: _aligned(v) if n in read else v for n, v in values.items()})
         self._results_are_tiny = all(s.bytes <= _TINY for s in self._outputs)
         self._results_are_small = all(s.bytes < LEAST for s in self._outputs)
+        self._kinds = tuple((s.shape, s.dtype) for s in self._outputs)
         reread = artifact.meta.get("reread", ())
         self._reread = tuple(k for k, s in enumerate(self._inputs) if s.spec.name in reread)
 
@@ -235,7 +236,7 @@ class Module(CompiledFunction):
             return [np.empty(s.shape, s.dtype) for s in self._outputs]
         if self._results_are_small:
             return [aligned_empty(s.shape, s.dtype) for s in self._outputs]
-        return result_arrays(((s.shape, s.dtype) for s in self._outputs), given)
+        return result_arrays(self._kinds, given)
 
     def _block(self, nthreads: int, preparing: bool = False) -> _ArgumentBlock:
         """A new block: shared values, its own workspaces, and its own prepared arrays if none are shared.

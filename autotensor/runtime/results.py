@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import lru_cache
 from sys import getrefcount
 from typing import Any
 
@@ -43,16 +44,15 @@ def result_arrays(kinds: Iterable[tuple[Shape, Numpy]], beside: Iterable[Any] = 
     ignored.
     """
     low = [address(a) % _PAGE for a in beside if type(a) is np.ndarray and a.nbytes >= LEAST]
-    made = []
+    made: list[Array] = []
     for shape, dtype in kinds:
-        array = result_array(shape, dtype, low)
-        made.append(array)
-        if array.nbytes >= LEAST:
-            low.append(address(array) % _PAGE)
+        if made and made[-1].nbytes >= LEAST:
+            low.append(address(made[-1]) % _PAGE)
+        made.append(result_array(shape, dtype, tuple(low)))
     return made
 
 
-def result_array(shape: Shape, dtype: Numpy, low: Iterable[int] = ()) -> Array:
+def result_array(shape: Shape, dtype: Numpy, low: tuple[int, ...] = ()) -> Array:
     """One of `result_arrays`, far from these offsets in a page."""
     size = math.prod(shape) * dtype.itemsize
     if not LEAST <= size <= MOST:
@@ -61,7 +61,7 @@ def result_array(shape: Shape, dtype: Numpy, low: Iterable[int] = ()) -> Array:
     block = _idle_block(known)
     if block is None:
         block = np.empty(size + 2 * _PAGE, np.uint8)
-    skipped = -address(block) % _PAGE + _middle_of_the_widest_gap(sorted(low))
+    skipped = -address(block) % _PAGE + _middle_of_the_widest_gap(low)
     known.append(block)
     return np.ndarray(shape, dtype, block, skipped)
 
@@ -94,9 +94,9 @@ def _popped(known: deque[Array]) -> tuple[Array, int]:
 _ALONE = _popped(deque([np.empty(0, np.uint8)]))[1]
 
 
-def _middle_of_the_widest_gap(low: Sequence[int]) -> int:
-    """The offset in a page at which a result begins, far from the offsets of the call's other arrays. These
-    ascend.
+@lru_cache(maxsize=1 << 10)
+def _middle_of_the_widest_gap(low: tuple[int, ...]) -> int:
+    """The offset in a page at which a result begins, far from the offsets of the call's other arrays.
 
     If a load has the same offset in its page as a recent store has in another page, a core takes the load for
     one of the stored data, and waits. A stencil from the start of one page to the start of another took 2.4
@@ -105,8 +105,8 @@ def _middle_of_the_widest_gap(low: Sequence[int]) -> int:
     if not low:
         return 0
     widest = start = 0
-    before = low[-1] - _PAGE
-    for at in low:
+    before = max(low) - _PAGE
+    for at in sorted(low):
         if at - before >= widest:
             widest, start = at - before, before
         before = at
