@@ -41,6 +41,8 @@ WORKSPACE = "workspace.per_thread"  # name of the extra argument
 # next kernel writes it (with this, 17 windows in front of products were 1.1 x as fast, Xeon, 2026-11).
 # Untouched parts take addresses, but no memory
 ONE_STRIDE = 1 << 20
+# processors whose masked loads take longer than a few narrower loads: 10 cycles (Zen 1, 2026-12)
+SLOW_MASKS = frozenset({"znver1"})
 ABI_ALIGNMENT = 16  # alignment of the stack at a function's entry, in bytes
 _RUN, _PREPARE = "ENTRY.run", "ENTRY.prepare"  # stand-ins until the text is hashed
 
@@ -240,6 +242,7 @@ def _part(program: Program, funcs: Sequence[PrimFunc], part: str, target: Target
                 permutes_bytes=byte_tables.FEATURE in features,
                 registers=registers,
                 mask_lanes=mask_lanes,
+                slow_masks=target.arch in SLOW_MASKS,
                 overlapping=overlapping,
             )
         )

@@ -108,6 +108,8 @@ class FunctionWriter:
         self.registers = ""
         # lanes of the widest mask that one register of masks holds; 0: the target has no such registers
         self.mask_lanes = 0
+        # whether a masked load takes longer than a few narrower loads
+        self.slow_masks = False
         self.out: list[Any] = []  # strings and nested `pre` lists
         self.cur: list[Any] = self.out
         self.count = 0

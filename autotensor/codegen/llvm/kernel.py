@@ -55,6 +55,7 @@ def kernel_text(
     permutes_bytes: bool = False,
     registers: str = "",
     mask_lanes: int = 0,
+    slow_masks: bool = False,
     overlapping: Collection[Any] = (),
 ) -> KernelText:
     """The LLVM function of one kernel.
@@ -63,14 +64,15 @@ def kernel_text(
     instruction; without it the text is correct, too. permutes_bytes: the machine has `byte_tables.FEATURE`.
     registers: LLVM's constraint for vector registers, on targets where LLVM would turn a choice between
     vectors into a branch; "" elsewhere. mask_lanes: lanes of one register of masks, 0 without such registers.
-    overlapping: parameters that may share memory, like a result and the
-    input whose elements it replaces.
+    slow_masks: a masked load takes longer than a few narrower loads. overlapping: parameters that may share
+    memory, like a result and the input whose elements it replaces.
     """
     kernel = Kernel(func, aligned, overlapping)
     kernel.has_ldexp = ldexp
     kernel.permutes_bytes = permutes_bytes
     kernel.registers = registers
     kernel.mask_lanes = mask_lanes
+    kernel.slow_masks = slow_masks
     params = [kernel.parameter(b) for b in func.params]
     params += ["i32 noundef %tid", "i32 noundef %nthreads", "ptr noalias %ws"]
     kernel.function()

@@ -21,6 +21,13 @@ from autotensor.codegen.llvm.expr import Place, Start, ValueWriter
 from autotensor.codegen.llvm.function_writer import cond_type, literal, mem, suffix, ty, vector_literal
 from autotensor.codegen.llvm.lanes.byte_tables import byte_lanes
 from autotensor.codegen.llvm.lanes.load_masks import load_mask
+from autotensor.codegen.llvm.lanes.pieces import (
+    Piece,
+    narrowed,
+    pieces_of_load,
+    pieces_of_store,
+    widened,
+)
 from autotensor.codegen.llvm.lanes.shuffles import picked, shuffle, transposed
 from autotensor.codegen.llvm.lanes.stretches import between_steps, narrow_windows, picked_from
 from autotensor.codegen.shared_vectors import LEAST_LANES, SharedVectors
@@ -112,6 +119,9 @@ def load(w: ValueWriter, e: Load) -> str:
         return _gather(w, t, _pointers(w, buffer, index, access), mask)
     match access.kind:
         case Kind.CONTIGUOUS if mask is not None and mask.dtype.lanes > 1:
+            pieces = pieces_of_load(w, mask)
+            if pieces is not None:
+                return _load_pieces(w, buffer, start, t, pieces)
             return _masked_load(w, t, *address(w, buffer, start), load_mask(w, mask))
         case Kind.CONTIGUOUS:
             value = _plain_load(w, buffer, start, t, mask)
@@ -233,6 +243,17 @@ def _zeros(w: ValueWriter, size: int) -> str:
     return f"@{name}"
 
 
+def _load_pieces(w: ValueWriter, buffer: Any, start: Affine, t: DType, pieces: Sequence[Piece]) -> str:
+    """The lanes of the pieces, each loaded by itself; zeros in the other lanes."""
+    result = "zeroinitializer"
+    for p in pieces:
+        part = t.element.with_lanes(p.lanes)
+        pointer, align = address(w, buffer, start.shift(p.first))
+        loaded = w.op(f"load {mem(part)}, ptr {pointer}, align {align}")
+        result = widened(w, mem(part), loaded, p, mem(t), result)
+    return _to_register(w, result, t)
+
+
 def _masked_load(w: ValueWriter, t: DType, pointer: str, align: int, mask: str) -> str:
     m, word = cond_type(t), mem(t)
     name = f"llvm.masked.load.{_memory_suffix(t)}.p0"
@@ -345,6 +366,11 @@ def _store_vector(w: ValueWriter, buffer: Any, start: Affine, t: DType, x: str, 
         w.do(f"store {mem(t)} {x}, ptr {pointer}, align {align}")
         w.do(f"br label %{after}")
         w.start(after)
+    elif (pieces := pieces_of_store(w, mask)) is not None:
+        for p in pieces:
+            part = t.element.with_lanes(p.lanes)
+            there, align = address(w, buffer, start.shift(p.first))
+            w.do(f"store {mem(part)} {narrowed(w, mem(t), x, p)}, ptr {there}, align {align}")
     else:
         m, word = cond_type(t), mem(t)
         name = f"llvm.masked.store.{_memory_suffix(t)}.p0"
