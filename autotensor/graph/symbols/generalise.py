@@ -13,12 +13,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from math import isclose, lcm, prod
 from typing import Any
 
 import numpy as np
 
-from autotensor.base.dtype import DType, dtype_of, float64, int64
+from autotensor.base.dtype import DType, dtype_of, float32, float64, int64
 from autotensor.base.errors import GraphError
 from autotensor.graph.groups import Group
 from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, Input
@@ -184,10 +185,7 @@ class _Family:
         divisor = lcm(*(Fraction(x).limit_denominator(MOST_DIVISOR).denominator for x in numbers))
         if divisor <= MOST_DIVISOR:
             below[(divisor,) * len(numbers)] = divisor
-        own: dict[Column, Extent] = {
-            tuple(c[s] for c in self.samples.choices): s for s in self.samples.symbols
-        }
-        for column, extent in {**own, **self.samples.known}.items():
+        for column, extent in {**self.extents, **self.samples.known}.items():
             below[column] = extent
             below[tuple(n - 1 for n in column)] = extent - 1
         for column, extent in below.items():
@@ -198,6 +196,18 @@ class _Family:
                 if found is not None:
                     return found, extent
         return None
+
+    @cached_property
+    def extents(self) -> dict[Column, Extent]:
+        """The extents of the results of all groups that follow the symbols, and the symbols themselves."""
+        found: dict[Column, Extent] = {}
+        for same in zip(*(groups for _, groups in self.cuts), strict=True):
+            for results in zip(*(g.outputs for g in same), strict=True):
+                for column in zip(*(x.shape for x in results), strict=True):
+                    extent = self.samples.expression(column)
+                    if isinstance(extent, Expr):
+                        found[column] = extent
+        return found | {tuple(c[s] for c in self.samples.choices): s for s in self.samples.symbols}
 
     def shapes(self) -> dict[str, tuple[Extent, ...]]:
         graphs = [graph for graph, _ in self.cuts]
@@ -379,9 +389,10 @@ class _Texts:
         inverses = [round(1 / x) for x in numbers]
         if all(n and float(dtype.numpy.type(1 / n)) == x for n, x in zip(inverses, numbers, strict=True)):
             return const(1.0, dtype) / cast(dtype, as_expr(self.extent(inverses), int64))
-        if ratio := self.family.ratio(numbers, dtype, self.read):
-            above, below = (cast(float64, as_expr(self.own.written(e), int64)) for e in ratio)
-            return cast(dtype, above / below)
+        for rounded in dict.fromkeys((dtype, float32)):  # torch rounds some scales that it keeps in float64
+            if ratio := self.family.ratio(numbers, rounded, self.read):
+                above, below = (cast(float64, as_expr(self.own.written(e), int64)) for e in ratio)
+                return cast(dtype, cast(rounded, above / below))
         raise GraphError(
             f"model {self.family.name!r}: {what} has a number that is {numbers[0]} at {self.family.said(0)} "
             f"and {numbers[1]} at {self.family.said(1)}, neither an extent nor a quotient of two extents.",

@@ -118,3 +118,16 @@ def test_the_scale_of_a_resize_is_a_quotient_of_two_extents() -> None:
         scales = (rows / 24, (rows - 1) / (rows // 2 - 1), 24 / rows)
         for found, scale in zip(f(x), scales, strict=True):
             np.testing.assert_array_equal(found, x[..., : found.shape[2]] * np.float32(scale))
+
+
+def test_a_scale_in_float64_may_be_rounded_to_float32() -> None:
+    n = te.var("n", range=(6, 40))
+
+    def net(n: int) -> GraphNode:
+        x = at.input((1, 2, n), name="x", dtype="float64")
+        return at.ops.pad(x * np.float64(np.float32(n / (n + 5))), ((0, 0), (0, 0), (0, 5)))
+
+    f = at.compile_model(at.open_graph(net, n), target="llvm -threads=1")
+    for rows in (6, 7, 33, 40):
+        x = np.random.default_rng(rows).uniform(0, 1, (1, 2, rows))
+        np.testing.assert_array_equal(f(x)[..., :rows], x * np.float64(np.float32(rows / (rows + 5))))
