@@ -62,10 +62,12 @@ def _compile_text(text: str) -> tuple[bytes, tuple[str, ...]]:
     from autotensor.base.target import host
     from autotensor.codegen.llvm.backend import needs
     from autotensor.codegen.llvm.build_child import build_apart
+    from autotensor.codegen.llvm.foreign_text import adapted
 
     here = host()
+    text, features = adapted(text, here)
     try:
-        code, _ = build_apart(text, here.triple, here.arch, here.features)
+        code, _ = build_apart(text, here.triple, here.arch, features)
     except CodegenError as error:
         raise ArtifactError(f"its LLVM text cannot be compiled: {error.what}") from error
     return code, needs(here)

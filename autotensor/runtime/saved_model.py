@@ -38,7 +38,7 @@ def load(
     """
     key, found = artifacts.load_known(path)
     if recompile:
-        return _opened(tuple(check(rebuilt(a, compiler)) for a in found), threads)
+        return _opened(tuple(check(rebuilt(a, compiler)) for a in best_here(found, anew=True)), threads)
     return _opened(tuple(map(check, found)), threads, key)
 
 

@@ -12,22 +12,25 @@ from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.linking.loader import fits_here
 
 
-def best_here(artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
+def best_here(artifacts: Sequence[Artifact], anew: bool = False) -> tuple[Artifact, ...]:
     """One artifact for each set of arguments, in order. An artifact without alternatives is returned without
     a check: if it cannot run here, opening it raises the error.
 
-    Raises ArtifactError if there are alternatives and this processor can run none of them.
+    anew: their code will be compiled again for this processor.
+    Raises ArtifactError if there are alternatives and this processor can run none of them, unless `anew`.
     """
     groups: dict[tuple[ArgSpec, ...], list[Artifact]] = {}
     for artifact in artifacts:
         groups.setdefault(artifact.role("input", "output"), []).append(artifact)
-    return tuple(map(_best, groups.values()))
+    return tuple(_best(g, anew) for g in groups.values())
 
 
-def _best(group: Sequence[Artifact]) -> Artifact:
+def _best(group: Sequence[Artifact], anew: bool) -> Artifact:
     if len(group) == 1:
         return group[0]
     fitting = [a for a in group if fits_here(a)]
+    if not fitting and anew:
+        return min(group, key=lambda a: a.target.vector_bytes)  # the vectors are divided if they are too long
     if not fitting:
         names = ", ".join(a.target.arch or a.target.triple for a in group)
         raise ArtifactError(
