@@ -49,7 +49,8 @@ def dots(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     if not ways:
         return
     ways.sort(key=lambda way: -way[0])
-    otherwise = 1.0 if stage.op.buffers[0].dtype.is_float else IN_INTEGERS
+    as_fmas = stage.op.buffers[0].dtype.is_float or ways[0][0] > 1.0
+    otherwise = 1.0 if as_fmas else IN_INTEGERS
     for _, extensions in (way for way in ways if way[0] > otherwise):
         yield from extensions
     if not any(faster > otherwise for faster, _ in ways):
