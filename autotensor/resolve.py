@@ -31,6 +31,7 @@ from autotensor.runtime.place import TaskKey, here
 from autotensor.schedule.trace import Trace
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace, described, generate, outside_rules, rules
+from schedules.over_range import trace_over_range
 from schedules.shipped import untuned
 from tuning_db import RACES, TrialStore
 from tuning_db.answers import distinct_traces
@@ -292,7 +293,12 @@ def safe_default(workload: Workload, target: Target) -> Trace:
     except AutotensorError as error:
         _plain_loops(workload.name, f"{type(error).__name__}: {error.what}")
         return Trace()
-    why = "" if workload.at_greatest is workload else obstacle(trace, workload, target)
+    if workload.at_greatest is workload:
+        return trace
+    over_range = trace if foreign else trace_over_range(workload.dag, target)
+    if not obstacle(over_range, workload, target):
+        return over_range
+    why = obstacle(trace, workload, target)
     if not why:
         return trace
     for sketch in generate(workload.dag, target):

@@ -9,6 +9,8 @@ from itertools import chain, islice
 from math import inf
 from traceback import extract_tb
 
+import numpy as np
+
 from autotensor.base import log, switches
 from autotensor.base.errors import ScheduleError
 from autotensor.base.plugins import plugin
@@ -190,14 +192,20 @@ def _best(answers: Sequence[_Answer], target: Target, rules: tuple[SketchRule, .
 
 @lru_cache(maxsize=KEPT)
 def _seconds(dag: ComputeDAG, target: Target, sketch: Sketch) -> float:
-    """The prior's seconds for a sketch with its default decisions; infinite if its loops cannot be made."""
-    values = {Ref(h.name, n): value for h in sketch.holes for n, value in enumerate(h.default)}
+    return seconds_of(dag, target, (sketch,))[0]
+
+
+def seconds_of(dag: ComputeDAG, target: Target, sketches: Sequence[Sketch]) -> list[float]:
+    """The prior's seconds for sketches of the same steps with their default decisions; infinite if the loops
+    cannot be made."""
+    made = [{Ref(h.name, n): v for h in s.holes for n, v in enumerate(h.default)} for s in sketches]
+    values = {ref: np.array([one[ref] for one in made]) for ref in made[0]}
     rates = replace(Rates.guess(target), warm_weights=True)
     try:
-        seconds, _ = predict(picture(structure(sketch, dag), values), target, rates)
+        seconds, _ = predict(picture(structure(sketches[0], dag), values, len(made)), target, rates)
     except ScheduleError:
-        return inf
-    return float(seconds[0])
+        return [inf] * len(made)
+    return [float(s) for s in seconds]
 
 
 @lru_cache(maxsize=KEPT)

@@ -50,6 +50,7 @@ from autotensor.lowering.passes.unmask_loads import unmask
 from autotensor.lowering.passes.unroll import unroll
 from autotensor.lowering.passes.unswitch import unswitch
 from autotensor.lowering.passes.vectorize import vectorize
+from autotensor.lowering.variants import chosen_by_size
 from autotensor.schedule.state import State
 
 SOURCE_COPIES = 2  # extra loop bodies in OpenCL source; with 12, PoCL compiles ten times as long (2026-11)
@@ -173,9 +174,13 @@ def lower(
                 hook(p, func)
         return with_launch(func, target) if target is not None and target.is_gpu else func
 
-    return replace(
+    made = replace(
         program, prepare=tuple(finish(f) for f in program.prepare), run=tuple(finish(f) for f in program.run)
     )
+    if not state.variants:
+        return made
+    others = [(v.points, lower(v.state, target, passes=passes, hook=hook)) for v in state.variants]
+    return chosen_by_size(made, others, state.dag.symbols())
 
 
 def lower_nest(state: State) -> Program:

@@ -141,11 +141,20 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
+class Variant:
+    """The schedule for run-time extents whose symbols have a product below `points`."""
+
+    points: int
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """All stages, producers first. The DAG has the inputs, the outputs and the order of arguments."""
 
     dag: ComputeDAG
     stages: tuple[Stage, ...]
+    variants: tuple[Variant, ...] = ()  # other schedules for small run-time extents
 
     @staticmethod
     def initial(dag: ComputeDAG) -> State:

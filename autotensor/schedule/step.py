@@ -10,8 +10,9 @@ named before it.
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, lru_cache
 from typing import Annotated, Any, ClassVar, Protocol, TypeVar, dataclass_transform, get_type_hints
 
@@ -34,6 +35,7 @@ class Step(Protocol):
 StageName = Annotated[str, "a stage or a tensor"]
 AxisName = Annotated[str, "a loop of the stage named last before it"]
 Word = Annotated[str, "what is not a name: a scope, an instruction, …"]
+Steps = Annotated[str, "the JSON of other steps for the same DAG"]
 
 STEPS: dict[str, type] = {}
 
@@ -136,10 +138,13 @@ _AXIS = Kind("a text", _is_text, lambda v, stage, names: rename_axis(v, stage, n
 _SIZE = Kind("a positive whole number or a hole", _is_size)
 _TILE = Kind("", lambda v: isinstance(v, tuple) and len(v) == 2 and _is_int(v[0]) and _is_size(v[1]))
 
+_STEPS = Kind("the JSON of steps", _is_text, lambda v, stage, names: _renamed_steps(v, names))
+
 KINDS: dict[Any, Kind] = {  # by the annotation of a step's field
     StageName: _STAGE,
     AxisName: _AXIS,
     Word: Kind("a text", _is_text),
+    Steps: _STEPS,
     int: Kind("a whole number", _is_int),
     Size: _SIZE,
     Size | None: Kind("a positive whole number, a hole or null", lambda v: v is None or _is_size(v)),
@@ -226,6 +231,26 @@ def rename(s: Step, names: Names) -> Step:
         if kind is _STAGE:
             stage = value
     return type(s)(*values)
+
+
+def steps_text(steps: Iterable[Step]) -> str:
+    """Steps as the argument of a step."""
+    return json.dumps([to_json(s) for s in steps], separators=(",", ":"))
+
+
+def steps_of(text: str) -> tuple[Step, ...]:
+    """The steps of such an argument. Raises ScheduleError for other text."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise ScheduleError(f"{text[:40]!r} is not the JSON of steps.") from e
+    if not isinstance(data, list):
+        raise ScheduleError(f"{text[:40]!r} is not the JSON of steps.")
+    return tuple(map(from_json, data))
+
+
+def _renamed_steps(text: str, names: Names) -> str:
+    return steps_text(rename(s, names) for s in steps_of(text))
 
 
 def rename_stage(name: str, names: Names) -> str:

@@ -1,6 +1,8 @@
 """Turns a DAG with run-time extents into an ordinary DAG, for one choice of the extents.
 
 B[i: n] = A[i] + 1, n = te.var(…)        ──fixed(dag, {n: 7})──▶        B[i: 7] = A[i] + 1
+
+`narrowed` keeps the symbols and lowers their greatest values: schedules see no other extents.
 """
 
 from __future__ import annotations
@@ -8,28 +10,48 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from autotensor.ir.bounds import interval
 from autotensor.ir.expr import Expr, Load, Symbol, Var, const
 from autotensor.ir.func import Buffer
 from autotensor.ir.node import Node
 from autotensor.ir.rewrite import substitute, transform
-from autotensor.te.dag import ComputeDAG
+from autotensor.ir.simplify import simplify
+from autotensor.te.dag import ComputeDAG, buffer_of_shape
 from autotensor.te.stage import IterDef, StageOp
-from autotensor.te.symbols import number
+from autotensor.te.symbols import Extent, at_run_time, greatest
 
 Values = Mapping[Symbol, int]
 
 
 def fixed(dag: ComputeDAG, values: Values) -> ComputeDAG:
     """The DAG with a number for every symbol; a DAG without symbols is returned as it is. Names stay."""
-    if not values:
+    return _replaced(dag, {s: const(n, s.type) for s, n in values.items()})
+
+
+def narrowed(dag: ComputeDAG, most: Values) -> ComputeDAG:
+    """The DAG with other greatest values of its symbols. Names stay."""
+    return _replaced(dag, {s: Symbol(s.name, s.type, min(s.least, n), n) for s, n in most.items()})
+
+
+def _replaced(dag: ComputeDAG, symbols: Mapping[Symbol, Expr]) -> ComputeDAG:
+    """The DAG with expressions in place of its symbols."""
+    if not symbols:
         return dag
-    numbers: dict[Var, Expr] = {s: const(n, s.type) for s, n in values.items()}
+    numbers: dict[Var, Expr] = {**symbols}
+
+    def extent(e: Expr) -> Extent:
+        found = simplify(substitute(e, numbers))
+        value = interval(found).value
+        return found if value is None else value
 
     def buffer(b: Buffer) -> Buffer:
-        return Buffer(b.name, tuple(number(e, values) for e in b.extents), b.dtype) if b.extents else b
+        return buffer_of_shape(b.name, tuple(map(extent, b.extents)), b.dtype) if b.extents else b
 
     def axis(a: IterDef) -> IterDef:
-        return a if a.runtime is None else IterDef(a.name, number(a.runtime, values), a.kind)
+        if a.runtime is None:
+            return a
+        size = extent(a.runtime)
+        return IterDef(a.name, greatest(size), a.kind, at_run_time(size))
 
     def load(node: Node) -> Node | None:
         return Load(buffer(node.buffer), node.indices, node.mask) if isinstance(node, Load) else None
@@ -66,4 +88,4 @@ def corners(dag: ComputeDAG) -> Iterator[Values]:
     yield from seen
 
 
-__all__ = ["Values", "corners", "fixed"]
+__all__ = ["Values", "corners", "fixed", "narrowed"]

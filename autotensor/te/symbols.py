@@ -91,6 +91,11 @@ def product(extents: Iterable[Extent]) -> Extent:
     return simplify(total) if isinstance(total, Expr) else total
 
 
+def size_of(symbols: Iterable[Symbol]) -> Extent:
+    """The product of symbols, by which a program chooses among schedules; a zero counts as one."""
+    return product(s if s.least > 0 else Binary(Op.MAX, s, const(1, s.type)) for s in symbols)
+
+
 def at_run_time(extent: Extent) -> Expr | None:
     """The expression of an extent; None if it is a number."""
     return extent if isinstance(extent, Expr) else None
@@ -116,4 +121,14 @@ def checked_extent(extent: Expr, where: str) -> Extent:
     return simple
 
 
-__all__ = ["Extent", "at_run_time", "checked_extent", "greatest", "number", "product", "symbols_of", "var"]
+__all__ = [
+    "Extent",
+    "at_run_time",
+    "checked_extent",
+    "greatest",
+    "number",
+    "product",
+    "size_of",
+    "symbols_of",
+    "var",
+]

@@ -18,6 +18,7 @@ from autotensor.operators import OPERATORS
 from autotensor.operators.cumulative import top_positions
 from autotensor.schedule import Ref, Schedule, State, Trace, create_schedule
 from autotensor.schedule.axis import fresh
+from autotensor.schedule.primitives.below import Below
 from autotensor.schedule.primitives.cache import CacheRead
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.primitives.reorder import Reorder
@@ -29,6 +30,7 @@ from autotensor.schedule.step import (
     AxisName,
     StageName,
     Step,
+    Steps,
     Word,
     fill,
     from_json,
@@ -99,6 +101,7 @@ SAMPLES: dict[Any, tuple[Any, Any]] = {
     StageName: ("C.local", "t0.local"),
     AxisName: ("(y.0*x)", "(i0.0*i1)"),
     Word: ("C x", "C x"),
+    Steps: ('[["Unroll","C","y"]]', '[["Unroll","t0","i0"]]'),
     int: (3, 3),
     Size: (Ref("C", 1), Ref("C", 1)),
     Size | None: (None, None),
@@ -229,12 +232,21 @@ def by_looking_ahead() -> Schedule:
     return s
 
 
+def by_size() -> Schedule:
+    n = te.var("n", range=(1, 64))
+    x = te.placeholder((n,), name="x")
+    s = create_schedule(te.compute((n,), lambda y: x[y] + 1, name="C", axis_names=("y",)))
+    s.do(Below("C", 8, '[["Parallel","C","y"]]'))
+    return s
+
+
 EVERY = {
     **CASES,
     **GPU_CASES,
     "passes": passes,
     "by_algorithm": by_algorithm,
     "by_looking_ahead": by_looking_ahead,
+    "by_size": by_size,
 }
 
 

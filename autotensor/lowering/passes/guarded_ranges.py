@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from autotensor.ir.bounds import Bounds, Interval
-from autotensor.ir.expr import Binary, Compare, Const, Expr, Op, Var
+from autotensor.ir.expr import Binary, Compare, Const, Expr, Op, Symbol, Var
 from autotensor.ir.simplify import Simplifier
 from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Seq, Stmt
 from autotensor.ir.visit import collect, free_vars
@@ -100,6 +100,7 @@ def decided_one_by_one(loop: For, whole: Interval, known: Bounds, unsafe: Unsafe
         loop.var in free_vars(cond)
         and free_vars(cond) & tile
         and not free_vars(cond) & running
+        and not any(isinstance(v, Symbol) for v in free_vars(cond))  # which a call decides
         and inner.decide(cond) is None
         for cond, inner in guards(loop.body, known, unsafe)
     )

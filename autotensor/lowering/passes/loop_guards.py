@@ -208,6 +208,30 @@ def guarded_turns(s: Stmt, known: Bounds) -> float:
             return _choices(s)
 
 
+def is_rarely_tested(s: Stmt, conds: Sequence[Compare]) -> bool:
+    """Whether so few of the statements that `s` executes are tests of these conditions that code without the
+    tests is not worth its size."""
+    return LONG * _tests(s, conds) < _turns(s)
+
+
+def _tests(s: Stmt, conds: Sequence[Compare]) -> int:
+    """The approximate number of times that `s` tests conditions, as `_turns` counts."""
+    match s:
+        case For(_, _, extent, kind, body):
+            times = int(extent.value) if isinstance(extent, Const) else LONG
+            return _tests(body, conds) * (1 if kind is ForKind.VECTORIZED else times)
+        case If(cond, then, otherwise):
+            here = any(c in conds for c in comparisons(cond))
+            return here + _tests(then, conds) + (0 if otherwise is None else _tests(otherwise, conds))
+        case Seq(stmts):
+            return sum(_tests(x, conds) for x in stmts)
+        case Let(_, _, body) | Alloc(_, body):
+            return _tests(body, conds)
+        case _:
+            found = (c for select in collect(s, Select) for c in comparisons(select.cond))
+            return sum(c in conds for c in (*found, *_of_masks(s)))
+
+
 @lru_cache(maxsize=4096)
 def _choices(node: Node) -> int:
     """The number of Selects and masked loads in a statement or value."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from autotensor.ir.affine import excess
 from autotensor.ir.bounds import Bounds
-from autotensor.ir.expr import Compare, Const, Symbol, Var
-from autotensor.ir.stmt import For, ForKind, Stmt
+from autotensor.ir.expr import Compare, Const, Load, Symbol, Var
+from autotensor.ir.stmt import Alloc, For, ForKind, If, Stmt, Store
 from autotensor.ir.visit import collect, free_vars
-from autotensor.lowering.passes.loop_guards import guards
+from autotensor.lowering.passes.loop_guards import comparisons, guards
 
 AROUND_TILES = (ForKind.SERIAL, ForKind.PARALLEL)  # loops that may contain tiles
 IN_VAIN = 9  # at most one in this many computed rows is computed in vain
@@ -21,7 +21,7 @@ IN_VAIN = 9  # at most one in this many computed rows is computed in vain
 def open_rows(var: Var, body: Stmt, known: Bounds) -> tuple[Compare, Var, int] | None:
     """A guard that compares tiles of unrolled rows with a run-time extent, and the rows' variable and number.
 
-    None if there is no such guard, or no loop inside that makes it worth leaving out rows.
+    None if there is no such guard, or if leaving out rows leaves out no loops and no sums.
 
     var: the variable of the loop over tiles or, if one tile holds all rows, of the innermost loop around it.
     A loop over the taps of a window moves a tile by less than its rows.
@@ -38,12 +38,32 @@ def open_rows(var: Var, body: Stmt, known: Bounds) -> tuple[Compare, Var, int] |
         if not symbols or len(rows) != 1 or inner.decide(cond) is not None:
             continue
         extent = unrolled.get(rows[0])
-        if isinstance(extent, Const) and (
-            _steps_over(cond, var, rows[0], int(extent.value))
-            or not (outside or any(_has_rows(loop, known) for loop in loops))
+        if (
+            isinstance(extent, Const)
+            and (
+                _steps_over(cond, var, rows[0], int(extent.value))
+                or not (outside or any(_has_rows(loop, known) for loop in loops))
+            )
+            and _ends_sums(body, cond)
         ):
             return cond, rows[0], int(extent.value)
     return None
+
+
+def _ends_sums(body: Stmt, cond: Compare) -> bool:
+    """Whether fewer rows are fewer sums. Where the guarded statements only read finished values, such as the
+    pixels of a Winograd tile, the guard itself leaves out all that can be left out."""
+    guarded = [s.then for s in collect(body, If) if cond in comparisons(s.cond)]
+    made = {a.buffer for a in collect(body, Alloc)}
+    read = {load.buffer for s in guarded for load in collect(s, Load)} & made
+    if not read or any(loop.kind is ForKind.SERIAL for s in guarded for loop in collect(s, For)):
+        return True
+    return any(
+        load.buffer is s.buffer
+        for s in collect(body, Store)
+        if s.buffer in read
+        for load in collect(s.value, Load)
+    )
 
 
 def _steps_over(cond: Compare, var: Var, row: Var, rows: int) -> bool:

@@ -58,6 +58,7 @@ from autotensor.lowering.passes.loop_guards import (
     guarded_turns,
     guards,
     guards_of_loads,
+    is_rarely_tested,
     share,
     written,
 )
@@ -158,7 +159,8 @@ def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
             if tested is not None:
                 return Let(var, value, tested)
             whole = known.of(value) if value.dtype.is_int and not is_data(value) else Interval(None, None)
-            if budget.allows(body, inside) and whole.lo is not None and whole.hi is not None:
+            may_cut = budget.allows(body, inside) and not _is_rare(var, body, inside, budget)
+            if may_cut and whole.lo is not None and whole.hi is not None:
                 main = main_range(var, whole, body, inside, budget.of_loads(body), budget.inner)
                 if main is not None:
                     budget.spend()
@@ -210,14 +212,26 @@ def _visit_open(loop: For, known: Bounds, budget: _Budget) -> Stmt:
 
 
 def _tested(var: Var, body: Stmt, inside: Bounds, budget: _Budget) -> Stmt | None:
-    """The body after a test of its guards of run-time extents; None if there are no such guards."""
+    """The body after a test of its guards of run-time extents; None if there are no such guards, or if the
+    guards cost next to nothing where they stand."""
     free = _symbolic_end(var, body, inside, budget)
     if free is None:
+        return None
+    if _is_rare(var, body, inside, budget):
         return None
     budget.spend()
     main = compare(Cmp.LT, var, free)
     then = _visit(body, inside.assuming(main), budget)
     return If(main, then, _by_rows(var, body, inside.assuming(main, False), budget))
+
+
+def _is_rare(var: Var, body: Stmt, known: Bounds, budget: _Budget) -> bool:
+    """Whether guards of `var` in a body with run-time extents cost next to nothing where they stand, and no
+    rows of sums can be left out. Programs for many sizes have more guards than others, and so more copies."""
+    if not any(isinstance(v, Symbol) for v in free_vars(body)) or open_rows(var, body, known) is not None:
+        return False
+    found = (cond for cond, _ in guards(body, known, budget.of_loads(body)) if var in free_vars(cond))
+    return is_rarely_tested(body, tuple(dict.fromkeys(found)))
 
 
 def _by_rows(var: Var, body: Stmt, known: Bounds, budget: _Budget) -> Stmt:
