@@ -4,7 +4,9 @@
                          sketch at eight samples  ──▶  n0 * n1 < 256: the sketch of 15; otherwise that of 20
 
 Schedules see only the greatest extents, so the rules are asked for narrower ranges. A part of the range gets
-its own schedule only where the prior says that this is worth the code.
+its own schedule only where the prior says that this is worth the code, and only where another algorithm
+(Winograd's) is among the sketches. Tiles of plain sums suit the whole range, because their tails compute only
+the rows that are left, which the prior does not know.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from math import isfinite, log, sqrt
 
 from autotensor.base.errors import ScheduleError
 from autotensor.base.target import Target
+from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.below import Below
 from autotensor.schedule.sketch import Sketch
 from autotensor.schedule.step import Step, steps_text
@@ -29,8 +32,8 @@ SAMPLES = 8  # points of the range, in equal ratios from the greatest values on
 ASPECT = 9 / 8  # at every second sample, one half of the symbols is greater by this, the other one less
 LEAST_PART = 2  # samples of a part: tiles that suit a single one may suit few others
 MOST_PARTS = 3
-# A further schedule must make the samples' mean time less by this share (chosen, 2026-12: it costs its
-# compilation, and memory for constants that it prepares in its own way)
+# A further schedule must make the samples' mean time less by this share: it costs its compilation, and memory
+# for constants that it prepares in its own way (chosen, 2026-12)
 GAIN = 0.03
 SHORT_S = 2e-5  # a kernel that takes less at the greatest extents has one schedule
 
@@ -52,11 +55,12 @@ def trace_over_range(dag: ComputeDAG, target: Target) -> Trace:
     points = _points(dag)
     dags = [narrowed(dag, p) for p in points]
     sketches = list(dict.fromkeys(_applying(dags[::2], dag, target)))
-    if len(sketches) == 1:
+    if len(sketches) == 1 or not any(isinstance(s, UseAlgorithm) for k in sketches for s in k.steps):
         return _trace(sketches[0])
     seconds = _seconds(dags, target, sketches)
-    most = 1 if min(row[0] for row in seconds) < SHORT_S else MOST_PARTS
-    main, *others = _parts(seconds, most)
+    if min(row[0] for row in seconds) < SHORT_S:
+        return _trace(sketches[0])
+    main, *others = _parts(seconds)
     trace = _trace(sketches[main.sketch])
     sizes = [number(size_of(dag.symbols()), p) for p in points]
     first = dag.stages[-1].name
@@ -115,14 +119,15 @@ def _trace(sketch: Sketch) -> Trace:
     return sketch.fill(sketch.defaults())
 
 
-def _parts(seconds: Sequence[Sequence[float]], most: int) -> list[_Part]:
-    """The samples in parts with one sketch each. seconds: by sketch and sample."""
+def _parts(seconds: Sequence[Sequence[float]]) -> list[_Part]:
+    """The samples in parts with one sketch each. seconds: by sketch and sample. If there is one part, it has
+    the first sketch."""
     samples = len(seconds[0])
     best = [min(row[k] for row in seconds) for k in range(samples)]
     lost = [[log(t / b) if isfinite(t) else t for t, b in zip(row, best, strict=True)] for row in seconds]
 
     def part(first: int, end: int) -> tuple[float, _Part]:
-        sums = [sum(row[first:end]) for row in lost]
+        sums = [sum(row[first:end]) for row in (lost[:1] if end - first == samples else lost)]
         return min(sums), _Part(first, end, sums.index(min(sums)))
 
     def cost(parts: Sequence[tuple[float, _Part]]) -> float:
@@ -130,7 +135,7 @@ def _parts(seconds: Sequence[Sequence[float]], most: int) -> list[_Part]:
 
     ways = [
         [part(a, b) for a, b in zip((0, *cuts), (*cuts, samples), strict=True)]
-        for n in range(most)
+        for n in range(MOST_PARTS)
         for cuts in combinations(range(LEAST_PART, samples, LEAST_PART), n)
     ]
     return [p for _, p in min(ways, key=cost)]

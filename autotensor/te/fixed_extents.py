@@ -33,11 +33,10 @@ def narrowed(dag: ComputeDAG, most: Values) -> ComputeDAG:
     return _replaced(dag, {s: Symbol(s.name, s.type, min(s.least, n), n) for s, n in most.items()})
 
 
-def _replaced(dag: ComputeDAG, symbols: Mapping[Symbol, Expr]) -> ComputeDAG:
+def _replaced(dag: ComputeDAG, numbers: dict[Var, Expr]) -> ComputeDAG:
     """The DAG with expressions in place of its symbols."""
-    if not symbols:
+    if not numbers:
         return dag
-    numbers: dict[Var, Expr] = {**symbols}
 
     def extent(e: Expr) -> Extent:
         found = simplify(substitute(e, numbers))

@@ -17,6 +17,7 @@ from autotensor.lowering.lowered_before import lowered_before, obstacle
 from autotensor.lowering.pipeline import lower
 from autotensor.resolve import safe_default
 from autotensor.runtime.files.object_cache import ObjectCache
+from autotensor.schedule.primitives.below import Below
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
@@ -97,8 +98,8 @@ def test_convolutions_of_images_of_any_size_keep_their_algorithm(steps: int) -> 
     (conv,) = (t for t in at.plan_model(at.open_graph(net, size)).tasks if "conv2d" in t.workload.name)
     target = parse("llvm -mcpu=x86-64-v4 -threads=1")
     trace = safe_default(conv.workload, target)
-    assert "winograd" in str(trace)
-    assert trace == default_trace(conv.workload.dag, target)
+    schedules = 1 + sum(isinstance(s, Below) for s in trace.steps)
+    assert str(trace).count("winograd") == schedules
 
 
 def test_a_default_that_takes_numbers_only_is_followed_by_the_next_sketch(

@@ -7,20 +7,24 @@ from typing import Any
 
 import pytest
 from comparison import near
+from open_convolutions import open_convolution
 
 from autotensor import te
 from autotensor.base.target import Target, parse
 from autotensor.compiler import compile_trace
 from autotensor.runtime.open_artifact import open_artifact
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
+from autotensor.schedule.primitives.below import Below
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
-from autotensor.te.fixed_extents import corners, fixed
+from autotensor.te.fixed_extents import corners, fixed, narrowed
 from autotensor.te.reference import evaluate, random_inputs
 from autotensor.te.workload import Workload
-from schedules.generate import generate
+from schedules.generate import default_trace, generate
+from schedules.over_range import trace_over_range
 
 TARGET, ONE = parse("llvm -threads=2"), parse("llvm -threads=1")
+ZEN = parse("llvm -mcpu=x86-64-v3 -threads=1")
 
 
 def convolution(height: Any, width: Any) -> list[te.Tensor]:
@@ -145,3 +149,27 @@ def _compare(dag: ComputeDAG, trace: Trace, target: Target = TARGET) -> None:
         inputs = random_inputs(own, n)
         (out,) = own.outputs
         near(own, inputs, evaluate(own, inputs, accumulate=float), {out.name: f(**inputs)})
+
+
+def test_narrower_ranges_have_lesser_extents_and_the_same_symbols() -> None:
+    dag = open_convolution(4, 40)
+    narrow = narrowed(dag, dict.fromkeys(dag.symbols(), 14))
+    assert [a.extent for a in narrow.stages[-1].axes] == [1, 14, 14, 16]
+    assert [(s.name, s.least, s.most) for s in narrow.symbols()] == [("height", 4, 14), ("width", 4, 14)]
+    assert narrow.stages[0].buffers[0].shape == (1, 16, 16, 16)
+
+
+def test_a_convolution_has_schedules_for_parts_of_the_range() -> None:
+    """Winograd's tiles for 80 pixels leave over a third of their rows at 32."""
+    trace = trace_over_range(open_convolution(24, 80, channels=64), ZEN)
+    ends = [s.points for s in trace.steps if isinstance(s, Below)]
+    assert ends == sorted(ends, reverse=True)
+    assert ends
+    assert 24 * 24 < ends[-1] <= ends[0] < 80 * 80
+
+
+def test_a_short_kernel_has_one_schedule() -> None:
+    n = te.var("n", range=(1, 64))
+    x = te.placeholder((n, 8), name="x")
+    dag = ComputeDAG.of([x, te.compute((n, 8), lambda i, j: x[i, j] + 1.0, name="y")])
+    assert trace_over_range(dag, ZEN) == default_trace(dag, ZEN)
