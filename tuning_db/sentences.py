@@ -47,6 +47,8 @@ def damaged(place: str, how: str) -> StoreError:
 def misunderstood(error: DBAPIError) -> StoreError | None:
     """The sentence for SQL that a database does not understand; None for any other error."""
     original = error.orig or error
+    if "number of bindings" in str(original):  # of SQLite
+        return StoreError("the query has a parameter, such as :run.", "Write the value itself: 'a4f0'.")
     of_sqlite = getattr(original, "sqlite_errorname", "") == "SQLITE_ERROR"
     of_server = str(getattr(original, "sqlstate", "") or "").startswith(("42", "22"))
     if not (of_sqlite or of_server):

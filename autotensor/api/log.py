@@ -119,7 +119,7 @@ def _tell_of_none(sentence: str) -> None:
 
 def _opened(place: str, readonly: bool = False) -> AbstractContextManager[TrialStore]:
     """A log that is open now, and closed at the end of the context."""
-    with _translated():
+    with translated():
         try:
             store = connect(place, readonly=readonly)
         except OlderLog:  # the log is backed up and upgraded, so that users need not care
@@ -130,18 +130,19 @@ def _opened(place: str, readonly: bool = False) -> AbstractContextManager[TrialS
 
 @contextmanager
 def _closing(store: TrialStore) -> Iterator[TrialStore]:
-    with _translated(), store:
+    with translated(), store:
         yield store
 
 
 @contextmanager
 def _given(store: S) -> Iterator[S]:
-    with _translated():
+    with translated():
         yield store
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def translated() -> Iterator[None]:
+    """Errors of the store inside the block become LogErrors."""
     try:
         yield
     except LogError:

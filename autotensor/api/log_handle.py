@@ -15,13 +15,13 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from autotensor.api.log import LogError, check_log, default_log, open_existing
+from autotensor.api.log import LogError, check_log, default_log, open_existing, translated
 from autotensor.api.log_comparison import AT_LEAST, TaskComparison, compare, regressions
 from autotensor.base.counted import counted
 from autotensor.base.errors import InputError
 from autotensor.base.registry import suggest
 from autotensor.resolve import all_in_use
-from tuning_db import StoreError, TrialStore
+from tuning_db import TrialStore
 from tuning_db.answers import By, Chapter, FailureGroup, TaskCount
 from tuning_db.exchange.frames import TABLES, Frame, Where, frame
 from tuning_db.records import (
@@ -111,7 +111,9 @@ class LogHandle:
         return self._store.trials(workload, target, machine, session, wanted, limit, after)
 
     def trial(self, id: int) -> TrialRecord:
-        return self._store.trial(id)
+        """A trial by its number. Raises LogError if the log has no such trial."""
+        with translated():
+            return self._store.trial(id)
 
     def best(self, workload: str, target: str, machine: str, k: int = 1) -> tuple[TrialRecord, ...]:
         """The fastest verified trials of a task. `standing` says which trial is used."""
@@ -131,7 +133,7 @@ class LogHandle:
     def lineage(self, trial: int, depth: int = 16) -> tuple[TrialRecord, ...]:
         """A trial and its ancestors (the trials that it was made from), each once, up to `depth` steps
         back."""
-        found = {trial: self._store.trial(trial)}
+        found = {trial: self.trial(trial)}
         near = [found[trial]]
         for _ in range(depth):
             near = [p for t in near for p in self._parents(t) if p.id not in found]
@@ -198,14 +200,12 @@ class LogHandle:
         """
         if table not in (*TABLES, FEATURES):
             raise LogError(f"there is no table {table!r}.", fix=suggest(table, (*sorted(TABLES), FEATURES)))
-        try:
+        with translated():
             if table == FEATURES:
                 from autotensor.search.feature_frames import feature_frame
 
                 return feature_frame(self._store, where or {}, columns)
             return frame(self._store, table, where, columns)
-        except StoreError as error:
-            raise LogError(error.what, fix=error.fix) from error
 
     def close(self) -> None:
         self._opened.__exit__(None, None, None)

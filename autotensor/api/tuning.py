@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
+from autotensor.base.errors import InputError
 from autotensor.base.target import host
 from autotensor.runtime.place import here
 from autotensor.schedule.primitives.algorithm import algorithm_tolerance
@@ -79,6 +80,10 @@ def run_tuning(run: TuningRun, measurer: Measurer | None = None) -> TuneReport:
 @contextmanager
 def shown(options: TuneOptions, listener: Listener | None, progress: bool) -> Iterator[Listener]:
     """The listener of a run inside the block: `listener`, and lines on standard error if `progress`."""
+    if listener is not None and not callable(listener):
+        raise InputError(
+            f"listener {listener!r} cannot be called.", fix="Give a function of one event (docs/extend.md)."
+        )
     if not progress:
         yield listener or silent
         return

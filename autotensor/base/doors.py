@@ -9,13 +9,17 @@
     MODELS.get("rigde")   ──▶   InputError: cost model 'rigde' is unknown. Did you mean 'ridge'? Known: …
 
 Nothing is imported before its first use. An object that is given in place of a name passes the same check.
+`inside` is a block that runs a part, and names the part if it raises an error.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from autotensor.base.errors import AutotensorError, InputError
@@ -113,4 +117,32 @@ def name_of(what: object) -> str:
     return f"{what.__module__}:{name}"
 
 
-__all__ = ["Door", "name_of"]
+@contextmanager
+def inside(kind: str, part: str | object, work: str) -> Iterator[None]:
+    """A block that runs a part: its class or function, or a name.
+
+    Raises InputError, from the error, if a part of another package raises an error. The mistake should not
+    look like a mistake of the search.
+    """
+    try:
+        yield
+    except AutotensorError:
+        raise
+    except Exception as error:  # other packages may raise anything
+        module = getattr(part, "__module__", "")
+        if not isinstance(part, str) and module.partition(".")[0] in ("autotensor", "schedules"):
+            raise
+        raise InputError(
+            f"{kind} {name_of(part)!r} fails {work} ({type(error).__name__}: {error}{_line(error, module)}).",
+            fix="docs/extend.md shows one.",
+        ) from error
+
+
+def _line(error: Exception, module: str) -> str:
+    """The last line of the part's module that the error passed; "" if the part was called in a wrong way."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    lines = [f.lineno for f in extract_tb(error.__traceback__) if f.filename == file]
+    return f", {file}:{lines[-1]}" if lines else ""
+
+
+__all__ = ["Door", "inside", "name_of"]

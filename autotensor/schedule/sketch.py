@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from autotensor.base.counted import counted
 from autotensor.base.errors import ScheduleError
 from autotensor.schedule.step import Step, fill, refs, to_json
 from autotensor.schedule.trace import Trace
@@ -51,6 +52,13 @@ class Sketch:
 
     def extended(self, steps: tuple[Step, ...], holes: tuple[Hole, ...], rule: str) -> Sketch:
         return Sketch((*self.steps, *steps), (*self.holes, *holes), (*self.made_by, rule))
+
+    def __str__(self) -> str:
+        """The steps as calls, and a line for each hole."""
+        holes = (
+            f"# {h.name}: {counted(len(h.options), 'option')}, default {h.default}\n" for h in self.holes
+        )
+        return Trace(self.steps).to_python() + "".join(holes)
 
     @cached_property
     def hash(self) -> str:

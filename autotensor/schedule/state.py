@@ -25,12 +25,15 @@ from autotensor.te.indices import clamped
 from autotensor.te.scan import hosts, steps_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Ref:
     """Stands for a number that the search decides: component `index` of the chosen option of a hole."""
 
     hole: str
     index: int = 0
+
+    def __repr__(self) -> str:
+        return f'Ref("{self.hole}", {self.index})' if self.index else f'Ref("{self.hole}")'
 
 
 Size = int | Ref  # a factor in a sketch may be undecided

@@ -29,7 +29,7 @@ from autotensor.search.task import Task
 from autotensor.te.workload import Workload
 from schedules.generate import generate, structure
 from tuning_db import StoreError, TrialStore
-from tuning_db.exchange.frames import TABLES, Frame, Where, import_pyarrow, select
+from tuning_db.exchange.frames import TABLES, Frame, Where, among, check_shapes, import_pyarrow, select
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,6 +58,7 @@ ROWS = 100_000  # rows that are read at once: describing a sketch takes as long 
 
 def feature_frame(store: TrialStore, where: Where, columns: Sequence[str] | None = None) -> Frame:
     """The table. Raises StoreError for an unknown column, and when pyarrow is not installed."""
+    check_shapes(where, columns)
     pa = import_pyarrow()
     kinds: dict[str, Any] = {name: pa.float64() for name in (PRIOR, *NAMES)}
     for name in OUTCOME:
@@ -67,7 +68,7 @@ def feature_frame(store: TrialStore, where: Where, columns: Sequence[str] | None
     for asked, known in ((names, kinds), (where, TABLES["trials"].columns)):
         for name in asked:
             if name not in known:
-                raise StoreError(f"table 'features' has no column {name!r}.", f"Known: {', '.join(known)}.")
+                raise StoreError(f"table 'features' has no column {name!r}.", among(name, known))
     schema = pa.schema([(name, kinds[name]) for name in names])
     left_out: Counter[str] = Counter()
     return Frame(schema, lambda: _batches(store, where, schema, left_out), left_out)

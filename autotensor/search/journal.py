@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from autotensor.base.doors import inside
 from autotensor.base.machine import environment_versions
 from autotensor.resolve import Metric, median_s
 from autotensor.schedule.sketch import Sketch
@@ -303,7 +304,8 @@ def retell(tuner: Policy, rows: Sequence[TrialRecord], metric: Metric = median_s
     """
     candidates = [tuner.candidate(row.sketch_hash, decisions_of(row), row.made_by) for row in rows]
     told = [(c, figure_of(row, metric)) for c, row in zip(candidates, rows, strict=True) if c is not None]
-    tuner.tell([c for c, _ in told], [t for _, t in told])
+    with inside("search policy", type(tuner), "in tell"):
+        tuner.tell([c for c, _ in told], [t for _, t in told])
     return len(told)
 
 

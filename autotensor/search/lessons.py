@@ -25,7 +25,7 @@ from autotensor.search.journal import retell
 from autotensor.search.measuring.provenance import code_here
 from autotensor.search.metric import figure_of
 from autotensor.search.propose.policy import Policy
-from autotensor.search.score.cost_model import CostModel, Prediction, PriorModel
+from autotensor.search.score.cost_model import CostModel, Prediction, PriorModel, tell_model
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
 from schedules.prior.rates import Rates
@@ -90,7 +90,7 @@ def teach(
         data = cache.put(key, lesson.to_bytes()) if code_here().sources else lesson.to_bytes()
     taught = 0
     for features, prior, seconds in Lesson.from_bytes(data).parts:
-        model.learn(features, prior, seconds, workload.key)
+        tell_model(model, features, prior, seconds, workload.key)
         taught += len(seconds)
     return taught
 

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from autotensor.base import log
 from autotensor.base.counted import counted
-from autotensor.base.doors import name_of
+from autotensor.base.doors import inside, name_of
 from autotensor.base.errors import InputError, MeasureError
 from autotensor.base.target import Target
 from autotensor.resolve import median_s
@@ -55,6 +55,7 @@ from autotensor.search.propose.allocation import (
     stop_reason,
 )
 from autotensor.search.propose.policy import Policy
+from autotensor.search.propose.stopping import Outlook
 from autotensor.search.report import (
     FINISHED_BEFORE,
     LATE,
@@ -144,9 +145,21 @@ class _Loop:
         seeds: tuple[Candidate, ...] = ()
         if self.warm:
             sketches, seeds = with_shipped(task, sketches)
-        tuner = self.policy(task, self.model, self.rates, seed=self.options.seed, sketches=sketches)
-        tuner.suggest(seeds)
+        with inside("search policy", self.policy, "while it is made"):
+            tuner = self.policy(task, self.model, self.rates, seed=self.options.seed, sketches=sketches)
+            tuner.suggest(seeds)
         return tuner
+
+    def _outlook(self, run: Course) -> Outlook | None:
+        """The gain that the policy still expects. Raises InputError for anything else."""
+        with inside("search policy", self.policy, "in outlook"):
+            found = run.tuner.outlook(self.options.batch)
+        if not isinstance(found, Outlook | None):
+            raise InputError(
+                f"search policy {name_of(self.policy)!r} has the outlook {found!r}.",
+                fix="outlook must give an Outlook of search/propose/stopping.py, or None.",
+            )
+        return found
 
     def _leave_light(self) -> None:
         """Ends the tasks that the effort leaves out. Together they take a small share of the model's time."""
@@ -327,7 +340,7 @@ class _Loop:
         run = flight.course
         if isinstance(flight, Known):
             self._retell(run, flight.rows)
-            run.outlook = run.tuner.outlook(self.options.batch)
+            run.outlook = self._outlook(run)
             return
         if flight.rows is None:
             self._failed(flight)
@@ -336,9 +349,10 @@ class _Loop:
         before = run.tuner.best_seconds
         seconds = [figure_of(r, self.metric) for r in rows]
         with self.watch("search"):
-            run.tuner.tell(batch, seconds)
+            with inside("search policy", self.policy, "in tell"):
+                run.tuner.tell(batch, seconds)
             self._learn(run, before, rows)
-            run.outlook = run.tuner.outlook(self.options.batch)
+            run.outlook = self._outlook(run)
         now = time.perf_counter()
         took = now - max(flight.began, self.landed)  # before `landed`, the measurer worked on another batch
         self.landed = now
@@ -422,7 +436,7 @@ class _Loop:
             self._retell(run, rows)
             if not run.ended and last.get(id(run)) is rows:
                 # computed here, as in the run that was killed, because the model learns further rows later
-                run.outlook = run.tuner.outlook(self.options.batch)
+                run.outlook = self._outlook(run)
         self.flights.add_known(Known(run, rows) for run, rows in rounds[len(told) :])
         return ran
 
@@ -471,7 +485,9 @@ def made_model(model: str | ModelFactory, seed: int, target: Target | None) -> C
 
     target: the model may begin with the ensemble that is shipped for this target. None: it begins empty.
     """
-    made = MODELS.get(model)(seed, target)
+    factory = MODELS.get(model)
+    with inside("cost model", factory, "while it is made"):
+        made = factory(seed, target)
     if not isinstance(made, CostModel):
         lacking = [name for name in ("predict", "learn", "learns") if not hasattr(made, name)]
         raise InputError(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import inf
 from numbers import Real
 
-from autotensor.base.doors import name_of
+from autotensor.base.doors import inside, name_of
 from autotensor.base.errors import InputError
 from autotensor.resolve import Metric
 from autotensor.search.doors import METRICS
@@ -28,7 +28,8 @@ def checked_metric(metric: str | Metric) -> Metric:
         return judge
 
     def checked(trial: TrialRecord) -> float:
-        figure = judge(trial)
+        with inside("metric", metric, "when it is called"):
+            figure = judge(trial)
         if not (isinstance(figure, Real) and 0.0 < figure < inf):
             raise InputError(
                 f"metric {name_of(metric)!r} gives {figure!r}.", fix="It must give a positive number."

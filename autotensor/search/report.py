@@ -40,7 +40,8 @@ class TaskReport:
         label = f"{self.task.label} [{self.task.workload.key[:KEY_DIGITS]}]"
         trials = counted(self.trials, "trial")
         if self.best_s is None:
-            return f"{label}: no time after {trials} ({self.reason})"
+            failed = f", of which {self.failures} failed: `autotensor db failures`" if self.failures else ""
+            return f"{label}: no time after {trials} ({self.reason}){failed}"
         than = f", {gain(self.default_s, self.best_s, 'the default')}" if self.default_s else ""
         return f"{label}: {self.best_s * 1e6:,.1f} us{than}, {trials} ({self.reason})"
 
@@ -56,6 +57,11 @@ class TuneReport(ShownInNotebooks):
     reason: str
     shares: dict[str, float] = field(default_factory=dict)  # seconds by kind: search, measure, log, race
     log: str = ""  # the log's place as readable text; "" for a store that the caller opened
+
+    @property
+    def failures(self) -> int:
+        """Trials that failed, in all tasks."""
+        return sum(t.failures for t in self.tasks)
 
     def __repr__(self) -> str:
         log = f"; log: {self.log}" if self.log else ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ import autotensor as at
 from autotensor import te
 from autotensor.base.errors import InputError
 from autotensor.schedule.trace import Trace
-from autotensor.search.measuring.measure_request import MeasureResult, Who
+from autotensor.search.measuring.measure_request import AtOnce, MeasureResult, Who
 from autotensor.search.measuring.provenance import CodeHere, HostHere
 from autotensor.te.workload import Workload
 from tuning_db import SessionKind, Status, connect
@@ -81,3 +83,34 @@ def test_a_wrong_number_in_flight_is_one_sentence(count: object) -> None:
     measurer.in_flight = count  # type: ignore[attr-defined]
     with pytest.raises(InputError, match=r"has in_flight=.*; it must be a whole number, at least 1\."):
         at.tune(product(), trials=8, measurer=measurer, db=":memory:", progress=False)
+
+
+def timed(seconds: object) -> MeasureResult:
+    return MeasureResult(Status.OK, seconds, max_error=0.0, tolerance=1e-5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("gives", "sentence"),
+    [
+        (lambda traces: None, "gives None for"),
+        (lambda traces: [1.0 for _ in traces], "gives 1.0 for"),
+        (lambda traces: [], r"gives 0 results for \d+ traces?\. It must give a list with one MeasureResult"),
+        (lambda traces: [timed((float("nan"),) * 3) for _ in traces], "status OK and the seconds"),
+        (lambda traces: [timed((-1.0,) * 3) for _ in traces], "status OK and the seconds"),
+        (lambda traces: [timed(()) for _ in traces], "status OK and the seconds"),
+        (lambda traces: [timed(1e-6) for _ in traces], "seconds 1e-06. Such a result needs a tuple"),
+        (lambda traces: 1 // 0, r"fails in measure \(ZeroDivisionError: .*test_measurer_door\.py:\d+\)"),
+    ],
+)
+def test_wrong_results_are_one_sentence(gives: Any, sentence: str, tmp_path: Path) -> None:
+    class Odd(AtOnce):
+        def measure(self, workload: Any, traces: Any, repeat: Any = None, gated: Any = ()) -> Any:
+            return gives(traces)
+
+    with pytest.raises(InputError, match=f"measurer '.*Odd' .*{sentence}"):
+        at.tune(product(), 8, measurer=Odd(), db=str(tmp_path / "odd.db"), progress=False)
+
+
+def test_a_listener_that_cannot_be_called_is_one_sentence() -> None:
+    with pytest.raises(InputError, match=r"listener 7 cannot be called\. Give a function of one event"):
+        at.tune(product(), 8, listener=7, progress=False)  # type: ignore[arg-type]

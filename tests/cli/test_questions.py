@@ -356,6 +356,7 @@ def test_sql(log):
         ("SELECT 1; DELETE FROM trial", "the query is not a single SELECT. Write one"),
         ("WITH t AS (SELECT 1) DELETE FROM sketch", "is read-only."),
         ("SELECT speed FROM trial", "the database rejects the query: no such column: speed. Correct"),
+        ("SELECT key FROM run WHERE key = :run", "the query has a parameter, such as :run. Write the value"),
         ("SELECT id, id FROM trial", "two columns of the result are named 'id'."),
     ],
 )

@@ -310,7 +310,8 @@ def test_a_report_prints_as_a_few_lines() -> None:
         ), line
     assert re.fullmatch(r"40 trials \(0 from the log\) in \d+ s: all trials are spent", about)
     (t,) = run([PRODUCT], 8, measurer=broken).tasks
-    assert repr(t) == f"{PRODUCT.name}: no time after 8 trials ({t.reason})"
+    failed = "of which 8 failed: `autotensor db failures`"
+    assert repr(t) == f"{PRODUCT.name}: no time after 8 trials ({t.reason}), {failed}"
 
 
 def test_what_is_rejected_takes_no_trial_and_stays_in_the_log() -> None:

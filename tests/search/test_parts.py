@@ -250,6 +250,87 @@ def test_what_is_no_figure(figure: Any) -> None:
         run([PRODUCT], 8, metric=odd)
 
 
+# -- parts that fail -----------------------------------------------------------------------------------------
+
+
+class OneArgument(PriorModel):
+    def __init__(self) -> None: ...
+
+
+def model_with(**methods: Any) -> type[PriorModel]:
+    return type("Faulty", (PriorModel,), {"__module__": __name__, **methods})
+
+
+def policy_with(**methods: Any) -> type[Policy]:
+    return type("Faulty", (Policy,), {"__module__": __name__, **methods})
+
+
+def fails(*what: Any, **more: Any) -> Any:
+    return 1 // 0
+
+
+def predicts(**fields: Any) -> type[PriorModel]:
+    def predict(self: Any, features: Any, prior: Any, group: str) -> Prediction:
+        ones = np.ones(len(prior))
+        return replace(Prediction(ones, ones, ones), **{k: v(ones) for k, v in fields.items()})
+
+    return model_with(predict=predict)
+
+
+@pytest.mark.parametrize(
+    ("part", "sentence"),
+    [
+        ({"model": OneArgument}, r"cost model '.*:OneArgument' fails while it is made \(TypeError: .*\)\."),
+        (
+            {"model": model_with(predict=fails)},
+            r"model '.*:Faulty' fails in predict \(ZeroDivisionError: .*test_parts\.py:\d+\)\. docs/extend",
+        ),
+        ({"model": model_with(learn=fails)}, "fails in learn"),
+        ({"model": model_with(predict=lambda self, features: None)}, "fails in predict .TypeError"),
+        ({"policy": policy_with(__init__=lambda self: None)}, "policy '.*:Faulty' fails while it is made"),
+        ({"policy": policy_with(propose=fails)}, "fails in propose"),
+        ({"policy": policy_with(propose=lambda self, count, rng: None)}, "propose .TypeError: 'NoneType'"),
+        ({"policy": policy_with(propose=lambda self, count, rng: [None])}, "proposes no candidate"),
+        ({"policy": policy_with(propose=lambda self, count, rng: (1 // 0 for _ in "a"))}, "in propose"),
+        ({"policy": policy_with(tell=fails)}, "fails in tell"),
+        ({"policy": policy_with(outlook=fails)}, "fails in outlook"),
+        ({"policy": policy_with(outlook=lambda self, count: 3)}, "has the outlook 3. outlook must give"),
+        ({"metric": fails}, "metric '.*:fails' fails when it is called .ZeroDivisionError"),
+    ],
+)
+def test_a_part_that_raises_an_error_is_named(part: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        run([PRODUCT], 8, **part)
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"mean": lambda ones: ones * np.nan}, r"mean that is not finite for \d+ of \d+ candidates"),
+        ({"spread": lambda ones: ones[:1]}, r"spread of shape \(1,\) for \d+ candidates"),
+        ({"valid": lambda ones: 1.0}, r"valid of shape \(\) for \d+ candidates"),
+        ({"mean": lambda ones: ones.astype(str)}, "mean of type <U32, not of real numbers"),
+        ({"mean": lambda ones: ones + 1j}, "mean of type complex128, not of real numbers"),
+        ({"spread": lambda ones: -ones}, "a negative spread"),
+        ({"valid": lambda ones: 7 * ones}, "valid outside 0 to 1"),
+        ({"mean": lambda ones: [1.0, [2.0]]}, "mean that is not an array"),
+    ],
+)
+def test_what_is_no_prediction(fields: dict[str, Any], fault: str) -> None:
+    with pytest.raises(InputError, match=rf"cost model '.*:Faulty' predicts {fault}\. It must give"):
+        run([PRODUCT], 8, model=predicts(**fields))
+
+
+def test_a_prediction_may_be_lists() -> None:
+    assert run([PRODUCT], 8, model=predicts(mean=list, spread=list)).trials == 8
+
+
+def test_an_error_of_our_own_part_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PriorModel, "predict", fails)
+    with pytest.raises(ZeroDivisionError):
+        run([PRODUCT], 8, model="prior")
+
+
 # -- identity ------------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,8 @@ def test_explain_takes_the_digits_of_a_line(tmp_path: Path) -> None:
     tasks = (TaskReport(one, 2e-6, 1e-6, None, 8, 0, "why"), TaskReport(one, None, None, None, 1, 1, "why"))
     fast, failed, run = str(TuneReport(tasks, 9, 0, 1.0, "all trials are spent")).splitlines()
     assert fast.endswith("]: 1.0 us, 2.00 times as fast as the default, 8 trials (why)")
-    assert failed.endswith("]: no time after 1 trial (why)")
+    assert failed.endswith("]: no time after 1 trial (why), of which 1 failed: `autotensor db failures`")
+    assert TuneReport(tasks, 9, 0, 1.0, "all trials are spent").failures == 1
     assert run.startswith("9 trials")
     with connect(tmp_path / "log.db") as store:
         store.ensure_workload(one.workload.key, one.workload.name, one.workload.text, 1.0)

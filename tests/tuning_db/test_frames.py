@@ -62,7 +62,10 @@ def test_other_libraries_take_it(store: TrialStore) -> None:
 def test_a_wrong_name_is_one_sentence(store: TrialStore) -> None:
     with pytest.raises(StoreError, match=r"no table 'trails'\. Known: counts, parents, rates, sessions"):
         frame(store, "trails")
-    with pytest.raises(StoreError, match=r"table 'trials' has no column 'medain_s'\. Known: trial, session"):
+    with pytest.raises(
+        StoreError,
+        match=r"no column 'medain_s'\. Did you mean 'median_s'\? Known: trial, session",
+    ):
         frame(store, "trials", columns=["medain_s"])
     with pytest.raises(StoreError, match="has no column 'x'"):
         frame(store, "trials", where={"x": 1})
@@ -116,3 +119,23 @@ def test_a_handle_is_for_people(log: Path) -> None:
         assert len(rows) == 40
         with pytest.raises(at.AutotensorError, match=r"no table 'trial'\. Did you mean 'trials'.* features"):
             handle.frame("trial")
+
+
+def test_a_wrong_name_gets_the_nearest_one(store: TrialStore) -> None:
+    for asked in ({"where": {"statuss": "OK"}}, {"columns": ["statuss"]}):
+        with pytest.raises(StoreError, match=r"no column 'statuss'\. Did you mean 'status'\? Known: trial, "):
+            frame(store, "trials", **asked)
+
+
+@pytest.mark.parametrize("asked", [{"where": "status = 'OK'"}, {"columns": "status"}])
+def test_conditions_and_columns_are_no_texts(store: TrialStore, asked: dict[str, str]) -> None:
+    with pytest.raises(StoreError, match=r'wrong shape\. Write for example columns=\["median_s"\]'):
+        frame(store, "trials", **asked)
+
+
+def test_a_trial_that_is_not_there_is_an_error_of_ours(log: Path) -> None:
+    with at.log(str(log)) as history:
+        handle = history
+        for ask in (handle.trial, handle.lineage):
+            with pytest.raises(at.AutotensorError, match="has no trial 99999"):
+                ask(99999)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -183,6 +184,7 @@ def frame(
     """
     known = _table(table)
     names = list(known.columns) if columns is None else list(columns)
+    check_shapes(where, columns)
     _check(table, known, [*names, *(where or {})])
     import_pyarrow()
     chosen = {name: known.columns[name] for name in names}
@@ -207,12 +209,30 @@ def _table(name: str) -> Table:
     return TABLES[name]
 
 
+def check_shapes(where: object, columns: object) -> None:
+    """Raises StoreError for columns and conditions of a wrong shape, which would be read letter by letter."""
+    if isinstance(columns, str) or not isinstance(where, Mapping | None):
+        raise StoreError(
+            "columns or conditions have a wrong shape.",
+            'Write for example columns=["median_s"], where={"status": "OK"}.',
+        )
+
+
+def among(name: str, known: Iterable[str]) -> str:
+    """Advice after a wrong name: the nearest name, and all names.
+
+    >>> among("statuss", ["trial", "status"])
+    "Did you mean 'status'? Known: trial, status."
+    """
+    known = list(known)
+    near = get_close_matches(name, known, n=1)
+    return (f"Did you mean {near[0]!r}? " if near else "") + f"Known: {', '.join(known)}."
+
+
 def _check(name: str, table: Table, asked: Sequence[str]) -> None:
     for column in asked:
         if column not in table.columns:
-            raise StoreError(
-                f"table {name!r} has no column {column!r}.", f"Known: {', '.join(table.columns)}."
-            )
+            raise StoreError(f"table {name!r} has no column {column!r}.", among(column, table.columns))
 
 
 def select(table: Table, chosen: Mapping[str, Column], where: Where) -> tuple[str, dict[str, Any]]:

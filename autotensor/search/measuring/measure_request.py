@@ -13,9 +13,12 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from hashlib import sha256
+from math import inf
+from numbers import Real
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from autotensor.base.doors import name_of
+from autotensor.base.counted import counted
+from autotensor.base.doors import inside, name_of
 from autotensor.base.errors import InputError, MeasureError
 from autotensor.base.granted.control_group import memory_limit
 from autotensor.base.target import Target, host_caches
@@ -153,13 +156,42 @@ class AtOnce(ABC):
     ) -> Future[list[MeasureResult]]:
         answer: Future[list[MeasureResult]] = Future()
         try:
-            answer.set_result(self.measure(workload, traces, repeat, gated=gated))
+            with inside("measurer", type(self), "in measure"):
+                found = self.measure(workload, traces, repeat, gated=gated)
+            answer.set_result(checked_results(type(self), found, len(traces)))
         except MeasureError as error:
             answer.set_exception(error)
         return answer
 
     def close(self) -> None:  # noqa: B027  # subclasses may hold resources
         """Releases the resources of measuring."""
+
+
+def checked_results(measurer: type, found: object, count: int) -> list[MeasureResult]:
+    """The results of `count` traces. Raises InputError if a measurer gives anything else."""
+    given = list(found) if isinstance(found, list | tuple) else [found]
+    results = [r for r in given if isinstance(r, MeasureResult)]
+    odd = [r for r in given if not isinstance(r, MeasureResult)]
+    if odd or len(results) != count:
+        gives = repr(odd[0]) if odd else counted(len(results), "result")
+        raise InputError(
+            f"measurer {name_of(measurer)!r} gives {gives} for {counted(count, 'trace')}.",
+            fix="It must give a list with one MeasureResult for each trace (docs/extend.md).",
+        )
+    for r in results:
+        if r.ok and not _timed(r):
+            raise InputError(
+                f"measurer {name_of(measurer)!r} gives a result with status OK and the seconds "
+                f"{r.seconds!r}.",
+                fix="Such a result needs a tuple of positive numbers.",
+            )
+    return results
+
+
+def _timed(r: MeasureResult) -> bool:
+    """Whether all samples are positive numbers, and there is one."""
+    seconds = r.seconds if isinstance(r.seconds, tuple | list) else ()
+    return bool(seconds) and all(isinstance(s, Real) and 0.0 < s < inf for s in seconds)
 
 
 def checked_measurer(given: object) -> Measurer:

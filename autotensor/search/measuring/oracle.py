@@ -6,20 +6,30 @@
 Both are the naive loops of the expressions. If these take long, the outer loops of every stage are divided
 among threads. Each thread runs a chunk of the same loops in the same order, so every element is computed by
 the same operations.
+
+Where the terms of an inner sum cancel and a later stage divides by the sum, the oracle is far from exact.
+`fit_to_compare` finds such inputs: there, answers that differ say nothing about a candidate.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.trace import Trace
+from autotensor.search.measuring.checks import MOST_POINTS, compare, output_bounds, sizes_of_terms
 from autotensor.te.dag import ComputeDAG, StageOp
+from autotensor.te.reference import evaluate
 from autotensor.te.scan import hosts, steps_of
 from autotensor.te.wider_floats import widen
 from autotensor.te.workload import Workload
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 # points of a stage that take a few milliseconds in naive loops; shorter stages stay unscheduled
 LONG_POINTS = 1 << 22
@@ -78,3 +88,22 @@ def _outer(stage: StageOp) -> int:
 def wide_workload(workload: Workload) -> Workload:
     """The same computation in float64. It takes the same arrays."""
     return Workload(f"{workload.name} in float64", widen(workload.dag))
+
+
+def fit_to_compare(dag: ComputeDAG, inputs: Mapping[str, Array], answers: Mapping[str, Array]) -> bool:
+    """Whether the answers are within half the allowed error of exact answers.
+
+    Two such programs are within the allowed error of each other. Computations that take NumPy long are not
+    tested; they count as fit.
+    """
+    if sum(s.points() for s in dag.stages) > MOST_POINTS:
+        return True
+    terms = sizes_of_terms(dag, inputs)
+    bounds = {name: b / 2 for name, b in output_bounds(dag).items() if 0.0 < b < math.inf}
+    with np.errstate(all="ignore"):  # infinities and NaN are compared like numbers
+        exact = evaluate(dag, inputs, accumulate=np.float64)
+    return not any(
+        compare(answers[name], exact[name], bound, terms.get(name, 0.0)).complaint
+        for name, bound in bounds.items()
+        if answers[name].dtype.kind not in "biu"
+    )

@@ -16,20 +16,19 @@ seed and on the results of each round, a run that was killed continues as if it 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from autotensor.base.doors import name_of
+from autotensor.base.doors import inside, name_of
 from autotensor.base.errors import InputError
 from autotensor.schedule.sketch import Sketch
 from autotensor.search.propose.album import Described, Floats, Place
 from autotensor.search.propose.population import Ints, encode, sample
 from autotensor.search.propose.stopping import Outlook
-from autotensor.search.score.cost_model import CostModel, Prediction, predicted
+from autotensor.search.score.cost_model import CostModel, Prediction, predicted, tell_model
 from autotensor.search.score.scoring import Scoring
 from autotensor.search.task import Candidate, Task
 from schedules.generate import generate, structure
@@ -37,6 +36,7 @@ from schedules.prior.rates import Rates
 
 # proposals that are read for each candidate of a batch, because `propose` may be an endless generator
 PROPOSALS = 64
+END = object()  # stands for the end of the proposals
 
 
 @dataclass(slots=True)
@@ -144,15 +144,35 @@ class Policy:
 
     def _fill(self, out: list[Candidate], count: int, rng: np.random.Generator) -> None:
         """Adds proposed candidates to the batch. Raises InputError for a candidate of another task."""
-        for c in islice(self.propose(count - len(out), rng), PROPOSALS * count):
-            if not isinstance(c, Candidate) or self.candidate(c.sketch.hash, dict(c.decisions)) is None:
+        for c in self._proposed(count - len(out), rng, PROPOSALS * count):
+            if not self._fits(c):
                 raise InputError(
                     f"policy {name_of(type(self))!r} proposes no candidate of {self.task.label!r}.",
-                    fix="Take one of self.sketches, and one of the options of each of its holes.",
+                    fix="Take one of self.sketches, and one of the options of each of its holes; made_by is "
+                    "a text.",
                 )
             self._take(c, out, count)
             if len(out) >= count:
                 return
+
+    def _proposed(self, count: int, rng: np.random.Generator, most: int) -> Iterator[Any]:
+        """Up to `most` proposals. Raises InputError if a policy from outside fails."""
+        with inside("search policy", type(self), "in propose"):
+            proposals = iter(self.propose(count, rng))
+        for _ in range(most):
+            with inside("search policy", type(self), "in propose"):
+                c = next(proposals, END)
+            if c is END:
+                return
+            yield c
+
+    def _fits(self, c: object) -> bool:
+        """Whether a proposal is a candidate of this task."""
+        return (
+            isinstance(c, Candidate)
+            and isinstance(c.made_by, str)
+            and self.candidate(c.sketch.hash, dict(c.decisions)) is not None
+        )
 
     def _take(self, c: Candidate, out: list[Candidate], count: int) -> None:
         """Adds a candidate to the batch, unless the batch is full or the candidate was proposed before."""
@@ -207,7 +227,7 @@ class Policy:
             if t is not None and t < self.best_seconds:
                 self.best, self.best_seconds = c, t
         if told:
-            self.model.learn(*self._features(told), np.asarray(learned), self.task.workload.key)
+            tell_model(self.model, *self._features(told), np.asarray(learned), self.task.workload.key)
 
     @property
     def told_s(self) -> tuple[float, ...]:

@@ -17,6 +17,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from autotensor.base.doors import inside, name_of
 from autotensor.base.errors import InputError
 from autotensor.base.target import Target
 
@@ -25,6 +26,7 @@ Floats = npt.NDArray[np.float64]
 # standard deviation of log(measured / prior) within a task, for networks that are new to the prior
 # (benchmarks/cost_model.py)
 PRIOR_SPREAD = 0.35
+FIELDS = ("mean", "spread", "valid")  # of a prediction
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,18 +81,46 @@ class CostModel(Protocol):
 
 
 def predicted(model: CostModel, features: Floats, prior: Floats, group: str) -> Prediction:
-    """A model's prediction. Raises InputError unless there are three finite numbers for each candidate.
-    Models may come from outside, and their mistakes should not look like mistakes of the search."""
-    found = model.predict(features, prior, group)
-    parts = [getattr(found, name, None) for name in ("mean", "spread", "valid")]
-    shapes = [np.shape(p) for p in parts if p is not None]
-    if shapes != [prior.shape] * 3 or not np.isfinite(np.asarray(parts, dtype=np.float64)).all():
+    """A model's prediction. Raises InputError unless there are three finite numbers for each candidate."""
+    with inside("cost model", type(model), "in predict"):
+        found = model.predict(features, prior, group)
+    wrong = _wrong(found, len(prior))
+    if wrong:
         raise InputError(
-            f"cost model {type(model).__name__} predicts {found!r:.200} for {len(prior)} candidates.",
+            f"cost model {name_of(type(model))!r} predicts {wrong}.",
             fix=f"It must give a Prediction of three arrays, each of {len(prior)} finite numbers "
             "(docs/extend.md).",
         )
-    return found
+    return Prediction(*(np.asarray(getattr(found, n), dtype=np.float64) for n in FIELDS))
+
+
+def tell_model(model: CostModel, features: Floats, prior: Floats, seconds: Floats, group: str) -> None:
+    """Gives measured candidates to a model. Raises InputError if a model from outside fails."""
+    with inside("cost model", type(model), "in learn"):
+        model.learn(features, prior, seconds, group)
+
+
+def _wrong(found: object, count: int) -> str:
+    """The first fault of a prediction for `count` candidates; "" if it has none."""
+    if not isinstance(found, Prediction):
+        return f"{type(found).__name__} instead of a Prediction"
+    for name in FIELDS:
+        try:
+            values = np.asarray(getattr(found, name))
+        except ValueError:  # rows of different lengths
+            return f"{name} that is not an array"
+        if values.dtype.kind not in "fiu":
+            return f"{name} of type {values.dtype}, not of real numbers"
+        if values.shape != (count,):
+            return f"{name} of shape {values.shape} for {count} candidates"
+        if not np.isfinite(values).all():
+            return f"{name} that is not finite for {int((~np.isfinite(values)).sum())} of {count} candidates"
+    if (np.asarray(found.spread) < 0.0).any():
+        return "a negative spread"
+    valid = np.asarray(found.valid)
+    if ((valid < 0.0) | (valid > 1.0)).any():
+        return "valid outside 0 to 1"
+    return ""
 
 
 class PriorModel:

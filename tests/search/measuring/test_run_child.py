@@ -9,10 +9,12 @@ import pytest
 from autotensor import te
 from autotensor.base.target import host
 from autotensor.compiler import compile_trace
+from autotensor.runtime.files.artifact import Artifact
 from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.trace import Trace
 from autotensor.search.measuring import checks, run_child
 from autotensor.search.measuring.checks import fill_large, large_constants
+from autotensor.search.measuring.oracle import fit_to_compare
 from autotensor.search.measuring.run_child import Bench
 from autotensor.search.measuring.running_mark import Mark
 from autotensor.te.dag import ComputeDAG
@@ -101,3 +103,65 @@ def test_large_constants_are_whole_numbers_and_no_row_is_like_another() -> None:
     assert len({row.tobytes() for row in array}) == 40
     fill_large(array, "positive")
     assert set(np.unique(array)) == {1.0, 2.0}
+
+
+def divided_by_a_sum() -> Workload:
+    """Terms of normal inputs have both signs: some sums are near 0, and their quotients are large."""
+    a, b = te.placeholder((192, 160), name="a"), te.placeholder((160,), name="b")
+    k, r = te.reduce_axis(160, name="k"), te.reduce_axis(192, name="r")
+    s = te.compute((192,), lambda i: te.sum(a[i, k] * b[k], axis=k), name="s")
+    u = te.compute((192,), lambda i: 1.0 / s[i], name="u")
+    c = te.compute((160,), lambda j: te.sum(a[r, j] * u[r], axis=r), name="c")
+    return Workload.of(ComputeDAG.of([a, b, c]), "divided")
+
+
+def in_parts(w: Workload, first: str) -> Trace:
+    """The sum of stage `first` in another order of its terms, in vectors."""
+    s = Schedule(w.dag)
+    o, i = s[first].split(s[first].op.reduce_axis[0], factor=8)
+    s[first].reorder(s[first].op.axis[0], i, o)
+    return s.trace
+
+
+def judged(w: Workload, artifact: Artifact, seed: int) -> tuple[str, Bench]:
+    mark, path = Mark.create()
+    path.unlink()
+    bench = Bench(mark)
+    bench.set_task(w.text, compile_trace(w.dag, Trace(), TARGET), None, 1, "graph")
+    bench.load(0, artifact, None)
+    bench.answer_oracle("normal", seed, False)
+    return bench.check(0, "normal", seed, False, 10.0)["complaint"], bench
+
+
+def test_where_the_oracle_itself_is_inexact_other_inputs_are_asked() -> None:
+    """1 / (a sum that is nearly 0): correct programs differ by more than the allowed error."""
+    w = divided_by_a_sum()
+    asked = []
+    for seed in range(6):
+        complaint, bench = judged(w, compile_trace(w.dag, in_parts(w, "t0"), TARGET), seed)
+        assert complaint == ""
+        asked.append(bench.task.questions["normal", seed])
+    replaced = [q for q in asked if q.before is not None]
+    assert replaced
+    for question in replaced:
+        assert question.kind == "positive"
+        assert not fit_to_compare(w.dag, question.before.inputs, question.before.answers)
+        assert fit_to_compare(w.dag, question.inputs, question.answers)
+
+
+def test_a_wrong_program_is_wrong_on_other_inputs_too() -> None:
+    w = divided_by_a_sum()
+    text = w.text.replace('["c","0x1.0000000000000p+0","float32"]', '["c","0x1.0100000000000p+0","float32"]')
+    assert text != w.text
+    wrong = Workload.from_text(text)
+    for seed in range(6):
+        complaint, _ = judged(w, compile_trace(wrong.dag, Trace(), TARGET), seed)
+        assert "allowed" in complaint
+
+
+def test_a_wrong_answer_to_fit_inputs_stays_wrong() -> None:
+    w = product()
+    other = Workload.from_text(w.text.replace('"MUL"', '"ADD"'))
+    complaint, bench = judged(w, compile_trace(other.dag, Trace(), TARGET), 0)
+    assert "allowed" in complaint
+    assert bench.task.questions["normal", 0].kind == "normal"
