@@ -303,7 +303,7 @@ def test_a_report_prints_as_a_few_lines() -> None:
     broken = FakeMeasurer(failing=1.0)
     first, second, about = str(run([PRODUCT, CONVOLUTION], 40, patience=False)).splitlines()
     names = {PRODUCT.name, CONVOLUTION.name}
-    assert {line.partition(":")[0] for line in (first, second)} == names
+    assert {line.partition(" [")[0] for line in (first, second)} == names
     for line in (first, second):
         assert re.fullmatch(
             r".+: [\d,.]+ us, [\d.]+ times as fast as the default, \d+ trials \(.+\)", line
@@ -311,7 +311,8 @@ def test_a_report_prints_as_a_few_lines() -> None:
     assert re.fullmatch(r"40 trials \(0 from the log\) in \d+ s: all trials are spent", about)
     (t,) = run([PRODUCT], 8, measurer=broken).tasks
     failed = "of which 8 failed: `autotensor db failures`"
-    assert repr(t) == f"{PRODUCT.name}: no time after 8 trials ({t.reason}), {failed}"
+    assert repr(t).startswith(f"{PRODUCT.name} [{PRODUCT.key[:12]}]: ")
+    assert repr(t).endswith(f"]: no time after 8 trials ({t.reason}), {failed}")
 
 
 def test_what_is_rejected_takes_no_trial_and_stays_in_the_log() -> None:
