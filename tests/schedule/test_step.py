@@ -23,6 +23,7 @@ from autotensor.schedule.primitives.cache import CacheRead
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.sketch import Hole, Sketch
 from autotensor.schedule.state import Size
 from autotensor.schedule.step import (
     KINDS,
@@ -344,3 +345,12 @@ def test_two_copies_for_one_reader() -> None:
     assert s.state.names == (
         "scaled", "A.local:C", "A.local:C.global:C", "B.local:C", "B.local:C.local:C", "C",
     )  # fmt: skip
+
+
+def test_a_sketch_prints_its_steps_and_its_holes() -> None:
+    hole = Hole("t0/tile", ((1, 8), (2, 8)), (2, 8))
+    steps = (SplitStep("t0", "i0", (Ref("t0/tile"), Ref("t0/tile", 1))),)
+    assert str(Sketch(steps, (hole,))).splitlines() == [
+        's["t0"].split("i0", factors=[Ref("t0/tile"), Ref("t0/tile", 1)])',
+        "# t0/tile: 2 options, default (2, 8)",
+    ]

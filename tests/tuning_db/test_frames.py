@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,13 +123,14 @@ def test_a_handle_is_for_people(log: Path) -> None:
 
 
 def test_a_wrong_name_gets_the_nearest_one(store: TrialStore) -> None:
-    for asked in ({"where": {"statuss": "OK"}}, {"columns": ["statuss"]}):
+    wrong: tuple[dict[str, Any], ...] = ({"where": {"statuss": "OK"}}, {"columns": ["statuss"]})
+    for asked in wrong:
         with pytest.raises(StoreError, match=r"no column 'statuss'\. Did you mean 'status'\? Known: trial, "):
             frame(store, "trials", **asked)
 
 
 @pytest.mark.parametrize("asked", [{"where": "status = 'OK'"}, {"columns": "status"}])
-def test_conditions_and_columns_are_no_texts(store: TrialStore, asked: dict[str, str]) -> None:
+def test_conditions_and_columns_are_no_texts(store: TrialStore, asked: dict[str, Any]) -> None:
     with pytest.raises(StoreError, match=r'wrong shape\. Write for example columns=\["median_s"\]'):
         frame(store, "trials", **asked)
 
