@@ -55,10 +55,8 @@ class Sketch:
 
     def __str__(self) -> str:
         """The steps as calls, and a line for each hole."""
-        holes = (
-            f"# {h.name}: {counted(len(h.options), 'option')}, default {h.default}\n" for h in self.holes
-        )
-        return Trace(self.steps).to_python() + "".join(holes)
+        holes = (f"# {h.name}: {counted(len(h.options), 'option')}, default {h.default}" for h in self.holes)
+        return "\n".join((Trace(self.steps).to_python(), *holes))
 
     @cached_property
     def hash(self) -> str:
