@@ -18,7 +18,7 @@ MOST = {  # pattern → how often it stands in documents and packages; lower it 
     "old words": 1,
     "beside": 9,
     "mend": 0,
-    "code as people": 45,
+    "code as people": 47,
     "so do": 0,
 }
 
