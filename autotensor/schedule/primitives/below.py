@@ -17,8 +17,8 @@ from autotensor.schedule.step import StageName, Steps, step, steps_of
 class Below:
     """Computes the DAG by other steps if the product of its symbols is less than a number.
 
-    Of several such steps, the one with the least number that is greater than the product counts. Raises
-    ScheduleError for a DAG without symbols, and for other steps that do not apply.
+    If there are several such steps, the one with the least number that is greater than the product counts.
+    Raises ScheduleError for a DAG without symbols, and for other steps that do not apply.
     """
 
     stage: StageName
