@@ -57,6 +57,9 @@ class Registry(Generic[T]):
     def items(self) -> tuple[tuple[str, T], ...]:
         return tuple((name, self._things[name]) for name in self.names())
 
+    def __repr__(self) -> str:
+        return f"<Registry: {len(self)} of kind {self.kind!r}>"
+
     def __contains__(self, name: object) -> bool:
         return name in self._things
 

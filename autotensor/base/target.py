@@ -32,6 +32,7 @@ from autotensor.base.processor_features import (
     objection,
     vector_limits,
 )
+from autotensor.base.registry import suggest
 
 KINDS = OWN
 HALVES = {"bf16": "bfloat16", "fp16": "float16"}  # numerics of models → the type that weights are rounded to
@@ -239,12 +240,11 @@ def parse(text: str | Target | None = None) -> Target:
                 target = replace(target, num_cores=int(value))
             case "-denormals":
                 if value not in DENORMALS:
-                    known = ", ".join(DENORMALS)
-                    raise TargetError(f"target option {option!r}: denormals is one of {known}.")
+                    raise TargetError(f"denormals {value!r} is unknown.", fix=suggest(value, DENORMALS))
                 target = replace(target, denormals=value)
             case "-numerics":
                 if value not in NUMERICS:
-                    raise TargetError(f"target option {option!r}: numerics is one of {', '.join(NUMERICS)}.")
+                    raise TargetError(f"numerics {value!r} is unknown.", fix=suggest(value, NUMERICS))
                 target = replace(target, numerics=value)
             case "-keep-float32":
                 names = tuple(n.strip() for n in value.split(","))

@@ -17,8 +17,8 @@ _RANGE = re.compile(r"(?:(?P<name>\w+):)?(?P<least>\d+)\.\.(?P<most>\d+)(?:/(?P<
 def parsed_extent(text: str, name: str, ranges: dict[str, str]) -> Any:
     """A number, or the te.var of a range; a range without a name gets `name`.
 
-    ranges: the text of each name's range so far. Raises InputError for two ranges of one name, TensorError
-    for an empty range.
+    ranges: the text of each name's range so far. Raises InputError for two ranges of one name, and for a
+    range that holds nothing.
     """
     match = _RANGE.fullmatch(text)
     if match is None:
@@ -28,4 +28,11 @@ def parsed_extent(text: str, name: str, ranges: dict[str, str]) -> Any:
     name, said = match["name"] or name, text.rpartition(":")[2]
     if ranges.setdefault(name, said) != said:
         raise InputError(f"--shape: {name} has two ranges, {ranges[name]} and {said}.", fix="Give one range.")
-    return var(name, (int(match["least"]), int(match["most"])), int(match["step"] or 1))
+    least, most, step = int(match["least"]), int(match["most"]), int(match["step"] or 1)
+    if step < 1 or not 1 <= least <= most or least % step or most % step:
+        raise InputError(
+            f"{said!r} is not a range: it goes from a smaller extent, at least 1, to a greater one"
+            f"{f', both multiples of {step}' if step > 1 else ''}.",
+            fix="Write LEAST..MOST, as 1..8, or LEAST..MOST/STEP, as 8..512/8.",
+        )
+    return var(name, (least, most), step)

@@ -68,8 +68,12 @@ def load_arrays(path: Path) -> Any:
     """The contents of a NumPy file: an array, or arrays by name."""
     import numpy as np
 
+    if path.is_dir():
+        raise InputError(f"input {str(path)!r} is a folder.", fix="Name a file in it.")
     if not path.is_file():
         raise InputError(f"there is no input file {str(path)!r}.")
+    if not path.stat().st_size:
+        raise InputError(f"input {str(path)!r} is empty.")
     try:
         with path.open("rb") as file:
             found = np.load(file, allow_pickle=False)

@@ -87,6 +87,11 @@ def _exported_name(name: str) -> str:
 
 def _refuse_file(name: str) -> None:
     """Raises InputError for a file where only a built-in model is allowed."""
+    if Path(name).is_dir():
+        raise InputError(
+            f"{name} is a folder, not a model.",
+            fix="Name a file in it, or a built-in model (`autotensor models`).",
+        )
     ending = Path(name).suffix
     if ending == ".atm":
         raise InputError(

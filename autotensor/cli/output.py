@@ -20,6 +20,7 @@ NUMBER = re.compile(r"[\d.,]+ [A-Za-z]{1,2}")  # a number with a unit
 GLUE = "\u00a0"  # a space at which no line is folded
 # below tables with a column "us in use"
 IN_USE = "us in use: the time of the kernel alone, from its last race with the default, or from the search."
+NO_ROWS = "(none)"  # below the heads of a table without rows
 PAGE = 100  # columns of running text where there is no terminal
 
 
@@ -27,9 +28,9 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print rows under their heads.
 
     If the table is too wide for the terminal, texts are folded in their columns, or each row becomes a
-    paragraph. No cell is left out.
+    paragraph. No cell is left out. A table without rows says so.
     """
-    for line in layout(heads, rows, columns(sys.stdout)):
+    for line in (*layout(heads, rows, columns(sys.stdout)), *(() if rows else (NO_ROWS,))):
         print(line)
 
 

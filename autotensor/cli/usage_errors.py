@@ -34,6 +34,7 @@ _PLAIN = tuple(
         (r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", r"unexpected argument: \1"),
     )
 )
+WITHOUT_VERB = ("--help", "--version", "--install-completion", "--show-completion")
 _SAMPLES = "Leave it out: the search decides how often and how long it measures."
 _NO_PASSES = "Leave it out: there are no passes to configure, and kernels are always optimised."
 _FLEET = "Write --fleet ADDRESS (docs/fleet.md)."
@@ -99,7 +100,12 @@ def unknown_verb(verb: str, verbs: tuple[str, ...]) -> str:
 
     >>> unknown_verb("tvmc", ("tune", "run"))
     "verb 'tvmc' is unknown. Write autotensor in place of tvmc: autotensor tune MODEL."
+    >>> unknown_verb("--hlep", ("tune", "run"))
+    "No such option: --hlep. Did you mean '--help'? See `autotensor --help`."
     """
     if verb == "tvmc":
         return f"verb {verb!r} is unknown. Write autotensor in place of tvmc: autotensor tune MODEL."
+    if verb.startswith("-"):
+        advice = nearest(verb, WITHOUT_VERB) or "Options follow the verb. "
+        return f"No such option: {verb}. {advice}See `autotensor --help`."
     return f"verb {verb!r} is unknown. {suggest(verb, verbs)}"

@@ -36,6 +36,8 @@ def parted(texts: Sequence[str]) -> tuple[Path | None, dict[str, str]]:
             if whole is not None:
                 raise InputError(f"--input gives two files, {str(whole)!r} and {text!r}.", fix=SPELLED)
             whole = Path(text)
+            if whole.is_dir():
+                raise InputError(f"input {text!r} is a folder.", fix="Name a file in it.")
             if not whole.is_file():
                 raise InputError(f"there is no input file {text!r}.", fix=SPELLED)
         elif not name or not value:

@@ -76,6 +76,9 @@ class Operators:
     def __dir__(self) -> list[str]:
         return list(OPERATORS.names())
 
+    def __repr__(self) -> str:
+        return f"<Operators: {len(OPERATORS)} functions on nodes>"
+
 
 ops = Operators()
 

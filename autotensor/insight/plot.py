@@ -27,9 +27,12 @@ COLOURS = (
 MILLISECONDS = 0.01  # times of at least this many seconds are shown in ms
 
 
-def draw_task(t: History, path: Path) -> None:
-    """Draws one task. Raises InputError without matplotlib, OSError when the file cannot be written."""
-    figure, (left, right) = _figure(t.name)
+def draw_task(t: History, path: Path, where: str = "") -> None:
+    """Draws one task. where: machine, target and date, below the title.
+
+    Raises InputError without matplotlib, OSError when the file cannot be written.
+    """
+    figure, (left, right) = _figure(t.name, where)
     unit, scale = _unit([p.seconds for p in t.measured if p.seconds is not None])
     colours = _colours([p.made_by for p in t.points])
     for maker, colour in colours.items():
@@ -51,9 +54,12 @@ def draw_task(t: History, path: Path) -> None:
     _save(figure, path)
 
 
-def draw_model(name: str, tasks: Sequence[History], found: Fall, path: Path) -> None:
-    """Draws one model. Raises InputError without matplotlib, OSError when the file cannot be written."""
-    figure, (left, right) = _figure(name)
+def draw_model(name: str, tasks: Sequence[History], found: Fall, path: Path, where: str = "") -> None:
+    """Draws one model. where: machine, target and date, below the title.
+
+    Raises InputError without matplotlib, OSError when the file cannot be written.
+    """
+    figure, (left, right) = _figure(name, where)
     unit, scale = _unit([found.start_s])
     numbers = [0, *found.trials, found.count]
     seconds = [found.start_s, *found.seconds, (found.seconds or (found.start_s,))[-1]]
@@ -70,7 +76,7 @@ def draw_model(name: str, tasks: Sequence[History], found: Fall, path: Path) -> 
     _save(figure, path)
 
 
-def _figure(title: str) -> tuple[Any, Any]:
+def _figure(title: str, where: str) -> tuple[Any, Any]:
     try:
         from matplotlib.figure import Figure
     except ImportError as e:
@@ -78,7 +84,7 @@ def _figure(title: str) -> tuple[Any, Any]:
             "pictures need matplotlib, which is not installed.", fix='pip install "autotensor[plot]"'
         ) from e
     figure = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
-    figure.suptitle(title)
+    figure.suptitle(f"{title}\n{where}".rstrip(), fontsize=11)
     return figure, figure.subplots(1, 2, width_ratios=(1.3, 1.0))
 
 

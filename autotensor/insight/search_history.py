@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +50,7 @@ class History:
     points: tuple[Point, ...]
     default_s: float | None  # the default's time, if the default is among the trials
     bound_s: float | None  # the lower bound of all schedules' times; None: the machine was never calibrated
+    last: datetime | None = None  # when the newest trial was measured
 
     @property
     def measured(self) -> tuple[Point, ...]:
@@ -73,7 +75,8 @@ def history(
     bound = lower_bound(Task(workload, target), rates, cold=cold, sketches=generate(workload.dag, target))
     points = tuple(Point(r.id or 0, r.median_s, r.predicted, r.made_by or UNNAMED) for r in rows)
     default_s = defaults[0] if defaults else None
-    return History(name or workload.name, weight, points, default_s, None if rates.guessed else bound)
+    last = max((r.created for r in rows), default=None)
+    return History(name or workload.name, weight, points, default_s, None if rates.guessed else bound, last)
 
 
 def best_so_far(seconds: Sequence[float | None]) -> list[float | None]:

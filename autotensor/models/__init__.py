@@ -62,6 +62,9 @@ class Model:
     shapes: Callable[..., Shapes] | None = None  # name of a weight → its shape
     gflop: float | None = None  # of one inference at batch 1; building the graph only to count would be slow
 
+    def __repr__(self) -> str:
+        return f"Model({self.name}: {self.about})"
+
     @property
     def parameters(self) -> int | None:
         """How many numbers are trained; None if the model does not state its weights' shapes."""

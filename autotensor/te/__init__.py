@@ -163,6 +163,11 @@ if not TYPE_CHECKING:  # type checkers should still report unknown names
     __getattr__ = advice(__name__, "te", _ELSEWHERE)
 
 
+def __dir__() -> list[str]:
+    """Public names only, for completion by Tab."""
+    return list(__all__)
+
+
 __all__ = [
     "AxisKind",
     "Compute",

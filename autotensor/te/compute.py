@@ -236,7 +236,7 @@ def comm_reducer(
         outs = tuple(Reduce(combiner, sources, axes, n) for n in range(len(sources)))
         return outs if several else outs[0]
 
-    reducer.__name__ = name
+    reducer.__name__ = reducer.__qualname__ = name
     reducer.__doc__ = (
         f"The {name} of an expression over one reduce axis or several: {name}(A[i, k], axis=k).\n\n"
         "where: a condition; elements for which it is false are left out. "

@@ -203,6 +203,9 @@ class Compute:
         self.tag = tag
         self.states = states
 
+    def __repr__(self) -> str:
+        return f"Compute({self.name}, shape={tuple(a.extent for a in self.axes)})"
+
     @property
     def axis(self) -> tuple[IterVar, ...]:
         """Spatial axes, in TVM's spelling."""

@@ -163,6 +163,7 @@ def test_explain(log):
 def test_explain_never_mixes_machines(log):
     said = cli("explain", "mlp/1").out
     assert "no trials on this machine" in said
+    assert "`autotensor tune` measures some; --default explains the default schedule" in said
     assert "Another machine, Faster CPU 9000: 0.00 us; never used here." in said
 
 

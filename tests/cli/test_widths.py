@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from autotensor.base import log
 from autotensor.cli.main import VERBS
-from autotensor.cli.output import layout
+from autotensor.cli.output import layout, table
 from autotensor.cli.tune_report import print_report
 from autotensor.insight.progress import Progress
 from autotensor.insight.text_width import fold
@@ -81,6 +81,11 @@ def test_without_a_terminal_nothing_is_folded(monkeypatch: pytest.MonkeyPatch) -
     lines = cli("doctor").out.splitlines()
     assert max(map(len, lines)) > 200
     assert all(re.match(r"\w+ |  |No problems", line) for line in lines)
+
+
+def test_a_table_without_rows_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    table(("run", "what"), [])
+    assert capsys.readouterr().out.splitlines() == ["run  what", "───  ────", "(none)"]
 
 
 words = st.text("abc xé", min_size=1, max_size=30).map(str.strip).filter(bool)

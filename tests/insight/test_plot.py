@@ -103,8 +103,10 @@ def test_a_model(tmp_path: Path, drawn: list[Any]) -> None:
     tasks = [long_history(f"task {n}", 40, 1e-5 * (n + 1)) for n in range(5)]
     found = fall(tasks)
     assert found is not None
-    plot.draw_model("resnet18", tasks, found, tmp_path / "model.png")
+    where = "Fast CPU 9000 (25/17/1), llvm/znver4/v64/t2, measured 2026-09-12"
+    plot.draw_model("resnet18", tasks, found, tmp_path / "model.png", where)
     (figure,) = drawn
+    assert figure.get_suptitle() == f"resnet18\n{where}"
     left, right = figure.axes
     assert left.get_ylabel().startswith("all kernels together, ")
     assert "median of 5" in right.get_title()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import ml_dtypes
@@ -14,6 +15,7 @@ from autotensor.base.dtype import bool_, dtype_of, float32, int64
 from autotensor.base.errors import ScheduleError, TensorError
 from autotensor.ir.arithmetic import Equality
 from autotensor.ir.expr import MATH, Binary, Call, Cast, Cmp, Compare, Const, Load, Op, as_expr
+from autotensor.models import MODELS
 
 A = te.placeholder((4, 8), name="A")
 B = te.placeholder((4, 8), dtype="int8", name="B")
@@ -313,6 +315,22 @@ def test_an_expression_is_printed_with_the_names_of_its_axes() -> None:
         total = te.compute((4,), lambda i: te.sum(A[i, k], axis=k), name="S")  # noqa: B023
         assert str(total) == "S[i: 4] = sum(A[i][k], axis=[k])"
         assert str(te.compute((4, 8), lambda i, j: A[i, j] * 2, name="D")) == "D[i: 4, j: 8] = A[i][j] * 2.0"
+
+
+def test_objects_are_shown_without_their_addresses() -> None:
+    A = te.placeholder((8, 4), name="A")
+    k = te.reduce_axis(4, name="k")
+    C = te.compute((8,), lambda i: te.sum(A[i, k], axis=k), name="C")
+    assert repr(C.op) == "Compute(C, shape=(8,))"
+    assert repr(te.sum).startswith("<function sum at ")
+    assert re.fullmatch(r"<Operators: \d+ functions on nodes>", repr(at.ops))
+    assert re.fullmatch(r"<Registry: \d+ of kind 'model'>", repr(MODELS))
+    assert repr(MODELS.get("mlp")) == "Model(mlp: perceptron 784-512-256-10)"
+
+
+def test_completion_shows_public_names_of_te_only() -> None:
+    assert dir(te) == sorted(te.__all__)
+    assert not {"Any", "TYPE_CHECKING", "annotations", "importlib", "advice"} & set(dir(te))
 
 
 def test_a_schedule_is_indexed_and_not_called():

@@ -34,18 +34,26 @@ def plot(what: str, path: Path, target: Target, store: TrialStore, json: bool) -
             raise _nothing(what)
         missing = len(tasks) - len(measured)
         draw_model(
-            f"{what}, {len(measured)} of {len(tasks)} tasks" if missing else what, measured, found, path
-        )
+            f"{what}, {len(measured)} of {len(tasks)} tasks" if missing else what, measured, found, path,
+            _where(target, measured),
+        )  # fmt: skip
     else:
         measured = [_history(find(what, store), target, store)]
         if not measured[0].measured:
             raise _nothing(measured[0].name)
-        draw_task(measured[0], path)
+        draw_task(measured[0], path, _where(target, measured))
     if json:
         put_json({"file": str(path), "tasks": [_series(t) for t in measured]})
     else:
         trials = sum(len(t.points) for t in measured)
         say(f"{path}: {trials} trials of {len(measured)} task{'s' * (len(measured) != 1)}.")
+
+
+def _where(target: Target, tasks: list[History]) -> str:
+    """ "Fast CPU 9000 (25/17/1), llvm/znver4/v64/t2, measured 2026-09-12"."""
+    place = here(target)
+    name = place.machine.cpu_model if place.device is None else place.device.name
+    return f"{name}, {target.key()}, measured {max(t.last for t in tasks if t.last):%Y-%m-%d}"
 
 
 def _nothing(name: str) -> Exception:

@@ -105,6 +105,8 @@ def _print_task(d: dict[str, Any], sketches: Mapping[str, str]) -> None:
         or "no trials on this machine"
     )
     paragraph(f"{d['name']} ({d['key'][:12]}, {d['target']}): {counts}")
+    if not d["statuses"]:
+        paragraph("`autotensor tune` measures some; --default explains the default schedule without them.")
     if d["trials"]:
         first = d["trials"][0]
         best = first["median_s"]

@@ -28,7 +28,7 @@ app = new_app()
 def tasks(
     model: ModelName,
     *,
-    batch: Batch = 1,
+    batch: Batch = None,
     shape: Shapes = None,
     input: Given = None,
     machine: Machine,

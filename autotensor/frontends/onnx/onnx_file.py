@@ -76,6 +76,8 @@ def load(source: str | Path | bytes | onnx.ModelProto | Loaded) -> Loaded:
         raise InputError(f"{path} is a folder, not a model file.")
     if not path.is_file():
         raise InputError(f"there is no model file {str(path)!r}.")
+    if not path.stat().st_size:
+        raise Malformed(f"{path} is empty.", fix="Is the file an ONNX model?")
     if path.stat().st_size > MAX_BYTES:
         raise InputError(
             f"{path} has {path.stat().st_size} bytes; a model file has at most {MAX_BYTES}.",

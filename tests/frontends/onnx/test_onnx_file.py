@@ -87,6 +87,13 @@ def test_other_bytes(data, said):
         at.from_onnx(data)
 
 
+def test_an_empty_file(tmp_path):
+    path = tmp_path / "m.onnx"
+    path.touch()
+    with pytest.raises(Malformed, match=r"m\.onnx is empty\."):
+        at.from_onnx(path)
+
+
 def test_a_model_is_no_compiled_file(tmp_path):
     path = tmp_path / "m.onnx"
     path.write_bytes(model([node("Relu", ["x"])], {"x": (2,)}).SerializeToString())
