@@ -4,7 +4,7 @@
                          sketch at eight samples  ──▶  n0 * n1 < 256: the sketch of 15; otherwise that of 20
 
 Schedules see only the greatest extents, so the rules are asked for narrower ranges. A part of the range gets
-its own schedule only where the prior says that this is worth the code, and only where another algorithm
+its own schedule only where the prior says that this is worth it, and only where another algorithm
 (Winograd's) is among the sketches. Tiles of plain sums suit the whole range, because their tails compute only
 the rows that are left, which the prior does not know.
 """

@@ -209,8 +209,8 @@ def guarded_turns(s: Stmt, known: Bounds) -> float:
 
 
 def is_rarely_tested(s: Stmt, conds: Sequence[Compare]) -> bool:
-    """Whether so few of the statements that `s` executes are tests of these conditions that code without the
-    tests is not worth its size."""
+    """Whether so few of the statements that `s` executes are tests of these conditions that a copy without
+    the tests is not worth its size."""
     return LONG * _tests(s, conds) < _turns(s)
 
 
