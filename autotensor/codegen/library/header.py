@@ -115,7 +115,7 @@ def header(artifact: Artifact, name: str, triple: str, weights: str) -> str:
         inputs=len(inputs),
         outputs=len(outputs),
         table="\n".join([*_rows("inputs", inputs), *_rows("outputs", outputs)]),
-        weights=_comment(f"the path of {weights}" if weights else "not looked at, for there are none"),
+        weights=_comment(f"the path of {weights}" if weights else "not looked at: there are none"),
         most=NUMBERS["MOST_TEAM"],
         workspace=workspace_bytes(artifact, artifact.target.num_cores),
         cores=artifact.target.num_cores,

@@ -1,11 +1,11 @@
-"""LLVM text that was made for another processor, for this one.
+"""Fits LLVM text that was made for another processor to this one.
 
     %k = call <16 x i1> asm "", "=^Yk,0"(<16 x i1> %m)      a copy in a register of masks, which AVX2 lacks
     ──▶  %k.from = bitcast <16 x i1> %m to i16
          %k.bits = call i16 asm "", "=r,0"(i16 %k.from)      the copy in a register of any processor
          %k = bitcast i16 %k.bits to <16 x i1>
 
-Empty assembly hides values from LLVM's optimiser, and names a kind of register (expr.py, lanes/load_masks.py).
+Empty assembly hides values from LLVM's optimiser and names a kind of register (expr.py, lanes/load_masks.py).
 """
 
 from __future__ import annotations
