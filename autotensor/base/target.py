@@ -206,15 +206,17 @@ def parse(text: str | Target | None = None) -> Target:
         return text
     if not isinstance(text, str | None):
         raise TargetError(f"target {text!r} is not text.", fix='Write one such as "llvm -mcpu=znver4".')
-    words = shlex.split(text or "llvm")
-    kind, options = words[0], words[1:]
+    kind, *options = _words("llvm" if text is None else text)
     if kind == "cpu":
         kind = "llvm"
     if kind not in KINDS:
         found = plugin(kind)
         if found is None:
             known = ", ".join((*KINDS, *known_kinds()))
-            raise TargetError(f"target kind {kind!r} is unknown.", fix=f"Known: {known}.")
+            raise TargetError(
+                f"target kind {kind!r} is unknown.",
+                fix=f'Known: {known}. A processor is named as in "llvm -mcpu=znver4".',
+            )
         brought: Target = found.target(options)
         return brought
     stated = {name: value for name, _, value in (o.partition("=") for o in options)}
@@ -363,6 +365,19 @@ def host() -> Target:
         vector_registers=registers,
         cache_bytes=host_caches(),
     )
+
+
+def _words(text: str) -> list[str]:
+    """The words of a target's text, of which there is at least one."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise TargetError(f"target {text!r} cannot be read: {str(error).lower()}.") from error
+    if not words:
+        raise TargetError(
+            "the target is an empty text.", fix='Leave it out, or write "llvm", for this machine.'
+        )
+    return words
 
 
 def _named(arch: str, triple: str) -> Target:

@@ -103,6 +103,8 @@ CASES = [
         r"target 'vdlc' cannot run whole models. Take one of llvm, .*",
     ),
     (["tune", "mlp", "--target", "quantum"], 1, r"target kind 'quantum' is unknown. Known: llvm, .*"),
+    (["tune", "mlp", "--target", " "], 1, r"the target is an empty text. Leave it out, .*"),
+    (["tune", "mlp", "--target", "llvm -mcpu='x"], 1, r"target .* cannot be read: no closing quotation."),
     (["tune", "mlp", "--weights", "nix.npz"], 1, r"there is no weights file 'nix.npz'."),
     (["tune", "mlp", "--out", "."], 1, r"\. is a directory. Name a file in it."),
     (
