@@ -1,8 +1,9 @@
-"""TASK or TRIAL arguments of the command line: numbers, MODEL/N and keys.
+"""TASK or TRIAL arguments of the command line: numbers, MODEL/N, keys and names.
 
 17              trial 17 of the log
 resnet50/3      the fourth task that `autotensor tasks resnet50` lists
 af8327883368    a workload in the log by the first digits of its key
+sinkhorn        a workload in the log by its name, as `at.tune(args, name="sinkhorn")` gives it
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tuning_db import TrialStore
     from tuning_db.records import TrialRecord
 
-SHORTEST_KEY = 6
+SHORTEST_KEY, SHOWN_DIGITS = 6, 12  # digits of a key
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +47,24 @@ def find(name: str, store: TrialStore | None) -> Found:
             raise no_trial(int(name)) from error
         known = {w.key: w for w in store.workloads()}[trial.workload]
         return Found(Workload.from_text(known.text, known.name, known.key), trial)
-    fits = (
-        [w for w in store.workloads() if w.key.startswith(name.lower())] if len(name) >= SHORTEST_KEY else []
-    )
+    logged = store.workloads()
+    by_key = [w for w in logged if w.key.startswith(name.lower())] if len(name) >= SHORTEST_KEY else []
+    by_name = [w for w in logged if w.name == name]
+    fits = by_key or by_name
     if len(fits) == 1:
         return Found(Workload.from_text(fits[0].text, fits[0].name, fits[0].key))
-    if fits:
+    if by_key:
         raise InputError(
             f"{len(fits)} workloads of the log have keys that start with {name!r}.", fix="Give more digits."
         )
+    if by_name:
+        keys = ", ".join(w.key[:SHOWN_DIGITS] for w in by_name)
+        raise InputError(
+            f"{len(fits)} workloads of the log have the name {name!r}.", fix=f"Give a key: {keys}."
+        )
     raise InputError(
         f"{name!r} is not a task or trial.",
-        fix="Write MODEL/N (see `autotensor tasks`), a key (see `autotensor db list`), or a trial's number.",
+        fix="Write MODEL/N (see `autotensor tasks`), a key or a name (see `autotensor db list`), or a trial.",
     )
 
 

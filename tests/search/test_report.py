@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from fakes import task
 from zoo import gemm
 
+from autotensor.base.errors import InputError
 from autotensor.cli.find import find
 from autotensor.search.report import TaskReport, TuneReport
 from tuning_db import connect
@@ -26,3 +28,15 @@ def test_explain_takes_the_digits_of_a_line(tmp_path: Path) -> None:
         for line in (fast, failed):
             (digits,) = re.findall(r" \[([0-9a-f]+)\]: ", line)
             assert find(digits, store).workload.key == one.workload.key
+
+
+def test_explain_takes_the_name_given_to_tune(tmp_path: Path) -> None:
+    one, other = (task(gemm(n, n, n)).workload for n in (8, 16))
+    with connect(tmp_path / "log.db") as store:
+        store.ensure_workload(one.key, "mine", one.text, 1.0)
+        assert find("mine", store).workload.key == one.key
+        store.ensure_workload(other.key, "mine", other.text, 1.0)
+        with pytest.raises(
+            InputError, match=f"2 workloads .* Give a key: .*{other.key[:12]}"
+        ):
+            find("mine", store)
