@@ -399,8 +399,8 @@ def test_a_range_is_compiled_as_a_whole():
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ("batch=8..1", "must go up from 1 or more"),
-        ("batch=1..9/8", "between multiples of 8"),
+        ("batch=8..1", "goes from a smaller extent, at least 1, to a greater one."),
+        ("batch=1..9/8", "to a greater one, both multiples of 8."),
         ("batch=1..", "is not a shape. Write NAME=128 or NAME=1x3x224x224; for a range NAME=1..8"),
         ("x=n:1..4x4..8", "model 'layer' at n = 4, x = 8: shapes: (4, 8) does not fit the input x"),
     ],

@@ -36,7 +36,5 @@ def test_explain_takes_the_name_given_to_tune(tmp_path: Path) -> None:
         store.ensure_workload(one.key, "mine", one.text, 1.0)
         assert find("mine", store).workload.key == one.key
         store.ensure_workload(other.key, "mine", other.text, 1.0)
-        with pytest.raises(
-            InputError, match=f"2 workloads .* Give a key: .*{other.key[:12]}"
-        ):
+        with pytest.raises(InputError, match=f"2 workloads .* Give a key: .*{other.key[:12]}"):
             find("mine", store)

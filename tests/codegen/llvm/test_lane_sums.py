@@ -56,7 +56,7 @@ def test_that_is_seen_where_llvm_recognises_them(monkeypatch: pytest.MonkeyPatch
     """The sums are not hidden from LLVM here. When LLVM is repaired, this test fails, and hiding is no longer
     needed."""
     monkeypatch.setattr(expr, "_are_halves", lambda a, b: False)
-    assert wrong("distances", 32) > 0
+    assert wrong("distances", 16) + wrong("distances", 32) > 0  # processors have different vectors
 
 
 COUNTS = """
