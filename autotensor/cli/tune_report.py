@@ -13,6 +13,7 @@ from autotensor.api.model_tuning import ModelReport
 from autotensor.base.counted import counted
 from autotensor.base.deadline import Deadline
 from autotensor.base.doors import name_of
+from autotensor.base.target import Target
 from autotensor.cli.output import code, say, table
 from autotensor.cli.rates import measured_peak
 from autotensor.insight.units import gflops, micros, millis, percent
@@ -37,6 +38,7 @@ BUSY = 0.25  # if other programs used this many cores on average, times are not 
 def describe(
     report: ModelReport,
     model: str,
+    target: Target,
     db: str | None,
     statuses: Mapping[str, int],
     options: TuneOptions,
@@ -49,13 +51,13 @@ def describe(
     others_cores: cores that other programs used during the run, on average.
     """
     tuning = report.tuning
-    peak = measured_peak(db, tuning.tasks[0].task.target)
+    peak = measured_peak(db, target)
     inside = {t.key: t.inside_s for t in report.times}
     return {
         "model": model,
         "file": None if report.path is None else str(report.path),
         "log": log_name(db),
-        "target": tuning.tasks[0].task.target.key(),
+        "target": target.key(),
         "seed": options.seed,
         "effort": options.effort,
         "until_gain_below": options.least_gain,
@@ -127,6 +129,25 @@ def _task(t: TaskReport, inside: Mapping[str, float], peak: float | None) -> dic
 
 
 def print_report(d: Mapping[str, Any]) -> None:
+    searched = bool(d["tasks"])  # a lock has the schedules of all tasks
+    if searched:
+        _print_search(d)
+    for note in d["notes"]:
+        say(f"Note: {note}.")
+    say(f"{d['model']}: {latency(d['default_s'], d['tuned_s']) if searched else millis(d['tuned_s'])}.")
+    if searched:
+        say(
+            f"That is a whole call. Its tasks, timed alone, add up to {millis(d['predicted_s'])}; launches "
+            "and the call itself come on top."
+        )
+    if note := _comparability(d):
+        say(f"Note: {note}.")
+    say(f"Use it ({'; '.join(d['inputs'])}):")
+    code(use(d["file"], d["inputs"]))
+
+
+def _print_search(d: Mapping[str, Any]) -> None:
+    """The tasks, and what the search of their schedules took."""
     table(HEADS, [_row(t) for t in d["tasks"]])
     say(times(d["tasks"]))
     say()
@@ -143,17 +164,6 @@ def print_report(d: Mapping[str, Any]) -> None:
     )
     if d["deadline"] and d["reason"] == LATE:
         say(of_deadline(d["deadline"]))
-    for note in d["notes"]:
-        say(f"Note: {note}.")
-    say(f"{d['model']}: {latency(d['default_s'], d['tuned_s'])}.")
-    say(
-        f"That is a whole call. Its tasks, timed alone, add up to {millis(d['predicted_s'])}; launches and "
-        "the call itself come on top."
-    )
-    if note := _comparability(d):
-        say(f"Note: {note}.")
-    say(f"Use it ({'; '.join(d['inputs'])}):")
-    code(use(d["file"], d["inputs"]))
 
 
 def use(file: str, inputs: Sequence[str]) -> str:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
-from cli_tools import mlp_plan
+from cli_tools import cli, mlp_plan
 
+from autotensor.api.models import default_traces, plan_model
+from autotensor.cli.inputs import build_graph
 from autotensor.cli.tune_report import of_deadline, times
 from autotensor.cli.verbs.tune import why_nothing
+from autotensor.graph.lock_file import write_lock
 from autotensor.search.report import LATE, TaskReport, TuneReport
 
 
@@ -42,3 +48,17 @@ def test_the_time_of_a_deadline_is_accounted_for() -> None:
         "for other programs), 21 s in the search, and 9 s in races in the model and linking; of the reserve "
         "for these, 16 s were left."
     )
+
+
+def test_a_lock_has_the_schedules_of_all_tasks(tmp_path: Path) -> None:
+    plan, lock, out = plan_model(build_graph("mlp")), tmp_path / "mlp.lock", tmp_path / "mlp.atm"
+    write_lock(lock, plan.tasks, plan.target, default_traces(plan))
+    words = ("tune", "mlp", "--lock", str(lock), "--out", str(out), "--db", str(tmp_path / "log.db"))
+    said = cli(*words)
+    assert said.code == 0, said.err
+    _, head, time, *_ = said.out.splitlines()
+    assert head == f"Note: all schedules are those of {lock}."
+    assert re.fullmatch(r"mlp: [0-9.]+ ms\.", time)
+    document = json.loads(cli(*words, "--json").out)
+    assert (document["tasks"], document["trials"], document["target"]) == ([], 0, plan.target.key())
+    assert out.is_file()

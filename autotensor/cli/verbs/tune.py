@@ -194,7 +194,7 @@ def tune(
         written = path.is_file() and path.stat().st_mtime >= began
         tell(f"\nStopped at once; {path} {'has the best so far' if written else 'was not written'}.")
         raise typer.Exit(stop.code or 128 + signal.SIGINT) from None
-    document = describe(report, model, log.db, statuses, options, stop.asked(), others, until)
+    document = describe(report, model, plan.target, log.db, statuses, options, stop.asked(), others, until)
     put_json(document) if json else print_report(document)
     if stop.asked():
         tell(f"Stopped; {path} has the best so far. Continue with: {again(ctx)}")
