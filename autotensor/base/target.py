@@ -374,9 +374,7 @@ def _words(text: str) -> list[str]:
     except ValueError as error:
         raise TargetError(f"target {text!r} cannot be read: {str(error).lower()}.") from error
     if not words:
-        raise TargetError(
-            "the target is an empty text.", fix='Leave it out, or write "llvm", for this machine.'
-        )
+        raise TargetError("the target is an empty text.", fix='Leave it out, or write "llvm": this machine.')
     return words
 
 
