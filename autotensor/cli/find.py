@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tuning_db import TrialStore
     from tuning_db.records import TrialRecord
 
-SHORTEST_KEY, SHOWN_DIGITS = 6, 12  # digits of a key
+SHORTEST_KEY = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,9 @@ def find(name: str, store: TrialStore | None) -> Found:
             f"{len(fits)} workloads of the log have keys that start with {name!r}.", fix="Give more digits."
         )
     if by_name:
-        keys = ", ".join(w.key[:SHOWN_DIGITS] for w in by_name)
+        from autotensor.search.report import KEY_DIGITS
+
+        keys = ", ".join(w.key[:KEY_DIGITS] for w in by_name)
         raise InputError(
             f"{len(fits)} workloads of the log have the name {name!r}.", fix=f"Give a key: {keys}."
         )

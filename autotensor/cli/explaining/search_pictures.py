@@ -50,7 +50,7 @@ def plot(what: str, path: Path, target: Target, store: TrialStore, json: bool) -
 
 
 def _where(target: Target, tasks: list[History]) -> str:
-    """ "Fast CPU 9000 (25/17/1), llvm/znver4/v64/t2, measured 2026-09-12"."""
+    """Machine, target and date, as in "Fast CPU 9000 (25/17/1), llvm/znver4/v64/t2, measured 2026-09-12"."""
     place = here(target)
     name = place.machine.cpu_model if place.device is None else place.device.name
     return f"{name}, {target.key()}, measured {max(t.last for t in tasks if t.last):%Y-%m-%d}"
