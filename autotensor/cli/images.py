@@ -64,14 +64,19 @@ def _names(wanted: Sequence[ArgSpec]) -> str:
     return ", ".join(a.name for a in wanted)
 
 
+def check_there(path: Path, fix: str = "") -> None:
+    """Raises InputError if the path is not a file; fix: what to write where there is nothing."""
+    if path.is_dir():
+        raise InputError(f"input {str(path)!r} is a folder.", fix="Name a file in it.")
+    if not path.is_file():
+        raise InputError(f"there is no input file {str(path)!r}.", fix=fix)
+
+
 def load_arrays(path: Path) -> Any:
     """The contents of a NumPy file: an array, or arrays by name."""
     import numpy as np
 
-    if path.is_dir():
-        raise InputError(f"input {str(path)!r} is a folder.", fix="Name a file in it.")
-    if not path.is_file():
-        raise InputError(f"there is no input file {str(path)!r}.")
+    check_there(path)
     if not path.stat().st_size:
         raise InputError(f"input {str(path)!r} is empty.")
     try:

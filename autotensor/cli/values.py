@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotensor.base.errors import InputError
 from autotensor.base.registry import suggest
+from autotensor.cli.images import check_there, read_input, read_inputs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,10 +37,7 @@ def parted(texts: Sequence[str]) -> tuple[Path | None, dict[str, str]]:
             if whole is not None:
                 raise InputError(f"--input gives two files, {str(whole)!r} and {text!r}.", fix=SPELLED)
             whole = Path(text)
-            if whole.is_dir():
-                raise InputError(f"input {text!r} is a folder.", fix="Name a file in it.")
-            if not whole.is_file():
-                raise InputError(f"there is no input file {text!r}.", fix=SPELLED)
+            check_there(whole, SPELLED)
         elif not name or not value:
             raise InputError(f"--input {text!r} gives no value.", fix=SPELLED)
         elif name in named:
@@ -54,7 +52,6 @@ def read_value(name: str, text: str, shape: tuple[int, ...], dtype: str) -> Arra
     import numpy as np
 
     from autotensor.base.dtype import dtype_of
-    from autotensor.cli.images import read_input
 
     if Path(text).is_file():
         return read_input(Path(text), shape, dtype)
@@ -99,8 +96,6 @@ def call_arrays(
 
     samples: values for those inputs.
     """
-    from autotensor.cli.images import read_inputs
-
     whole, named = parted(texts)
     check_names(named, [a.name for a in wanted], model)
     found = {a.name: read_value(a.name, named[a.name], a.shape, a.dtype) for a in wanted if a.name in named}
