@@ -4,6 +4,7 @@ one sentence."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -104,3 +105,21 @@ def test_variants_that_share_a_folder_keep_apart_what_they_prepare(
 
 def _chosen(key: str, variants: Sequence[Artifact]) -> tuple[Artifact, ...]:
     return tuple(a for a in variants if a.target.key() == key)
+
+
+@pytest.mark.parametrize(
+    ("keeps_text", "advice"),
+    [
+        (True, "at.load(path, recompile=True) compiles it anew; or build it"),
+        (False, "Build it for this machine."),
+    ],
+)
+def test_advice_for_code_that_does_not_fit(
+    keeps_text: bool, advice: str, variants: dict[str, Artifact], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole models keep no text that could be compiled again."""
+    monkeypatch.setattr(loader, "_host_features", dict)
+    artifact = variants["x86-64-v4"]
+    with pytest.raises(ArtifactError) as caught:
+        loader.check_host(artifact if keeps_text else replace(artifact, texts={}))
+    assert caught.value.fix.startswith(advice)

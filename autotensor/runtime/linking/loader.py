@@ -36,20 +36,27 @@ def check_host(artifact: Artifact) -> None:
     if artifact.target.triple and _family(artifact.target.triple) != here:
         raise ArtifactError(
             f"{artifact.name} is compiled for {artifact.target.triple}, this machine is {'-'.join(here)}.",
-            fix="at.load(path, recompile=True) compiles it anew; or build it for this machine.",
+            fix=_anew(artifact, "build it for this machine."),
         )
     has = _host_features() if artifact.needs else {}
     missing = [name for name in (n.lstrip("+") for n in artifact.needs) if not has.get(name, False)]
     if missing:
         raise ArtifactError(
             f"{artifact.name} needs the CPU features {', '.join(missing)}, which this processor lacks.",
-            fix="at.load(path, recompile=True) compiles it anew; or build it for this machine.",
+            fix=_anew(artifact, "build it for this machine."),
         )
     if not PRODUCTS.isdisjoint(artifact.needs) and not may_use_tiles():
         raise ArtifactError(
             f"{artifact.name} uses AMX's tiles, which the system does not let this process have.",
-            fix="at.load(path, recompile=True) compiles it anew; or build it without them.",
+            fix=_anew(artifact, "build it without them."),
         )
+
+
+def _anew(artifact: Artifact, otherwise: str) -> str:
+    """What to do about code that this machine cannot run. Whole models keep no text to compile again."""
+    if "llvm" not in artifact.texts:
+        return otherwise.capitalize()
+    return f"at.load(path, recompile=True) compiles it anew; or {otherwise}"
 
 
 def fits_here(artifact: Artifact) -> bool:
