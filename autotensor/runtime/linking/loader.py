@@ -53,7 +53,7 @@ def check_host(artifact: Artifact) -> None:
 
 
 def _anew(artifact: Artifact, otherwise: str) -> str:
-    """What to do about code that this machine cannot run. Whole models keep no text to compile again."""
+    """Advice for code that this machine cannot run. Whole models keep no text to compile again."""
     if "llvm" not in artifact.texts:
         return otherwise.capitalize()
     return f"at.load(path, recompile=True) compiles it anew; or {otherwise}"
