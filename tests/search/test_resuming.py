@@ -24,8 +24,8 @@ from schedules.prior.rates import Rates
 from tuning_db import connect
 
 
-class Killed(Exception):
-    pass
+class Killed(BaseException):
+    """The end of a process, as KeyboardInterrupt is: not an error of the measurer, which would be named."""
 
 
 class Mortal(FakeMeasurer):

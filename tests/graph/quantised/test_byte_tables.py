@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
@@ -112,14 +110,13 @@ def test_other_functions_stay(function):
     assert byte_tables(graph).outputs == graph.outputs
 
 
-def test_long_chains_of_two_bytes_take_no_time():
+def test_long_chains_of_two_bytes_end():
+    """Without memory of what was seen, 200 nested steps of two uses each would never end."""
     q, r = (input((5, 9), "uint8", name=n) for n in "qr")
     y, z = q, r
     for n in range(200):
         y, z = back(ops.add(real(y), ops.sigmoid(real(z))), 0.02 + n / 1e4), y
-    began = time.perf_counter()
     graph = byte_tables(Graph((q, r), (y,), "m"))
-    assert time.perf_counter() - began < 5
     assert not any(n.op == "byte_table" for n in graph.applies)
 
 

@@ -323,15 +323,12 @@ def test_without_workers_it_ends_in_a_sentence(monkeypatch: pytest.MonkeyPatch) 
             answer.result(10)
 
 
-def test_fifty_workers_do_not_wait_for_the_fleet() -> None:
-    """The fleet's own work for a trial: texts, tags, futures, health, without search and log."""
+def test_fifty_workers_answer_a_hundred_batches() -> None:
+    """How many a second: benchmarks/fleet_throughput.py."""
     traces = [safe_default(WORKLOAD, TARGET)] * 8
     with closing(SimulatedEngine(crew(50))) as engine, closing(measurer(engine)) as asked:
-        began = time.process_time()
         answers = [asked.submit(WORKLOAD, traces) for _ in range(100)]
         assert all(len(a.result(60)) == 8 for a in answers)
-        seconds = time.process_time() - began  # simulated workers' included
-    assert 100 * 8 / seconds >= 300
 
 
 def test_four_workers_measure_at_once() -> None:

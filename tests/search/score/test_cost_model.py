@@ -44,7 +44,7 @@ def test_a_prediction_that_is_none_is_one_sentence() -> None:
 
     ones = np.ones(4)
     good = Prediction(ones, ones, ones)
-    assert predicted(Faulty(good), features, prior, "key") is good  # type: ignore[arg-type]
+    assert predicted(Faulty(good), features, prior, "key").mean.tolist() == ones.tolist()  # type: ignore[arg-type]
     for gives in (
         prior,
         None,
@@ -52,5 +52,7 @@ def test_a_prediction_that_is_none_is_one_sentence() -> None:
         Prediction(ones * np.nan, ones, ones),
         Prediction(1.0, 1.0, 1.0),  # type: ignore[arg-type]
     ):
-        with pytest.raises(InputError, match=r"cost model Faulty predicts .* It must give a Prediction of"):
+        with pytest.raises(
+            InputError, match=r"cost model '.*Faulty' predicts .* It must give a Prediction of"
+        ):
             predicted(Faulty(gives), features, prior, "key")  # type: ignore[arg-type]
