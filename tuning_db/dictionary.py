@@ -117,7 +117,7 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "round": {
         "number": ("1", "number of the batch of this task in this session, from 0"),
-        "notes": ("JSON", "state for resuming"),
+        "notes": ("JSON", "in a task's last round, `ended`: why the task got no more trials"),
         "started": ("UTC", "when it was launched"),
     },
     "run": {

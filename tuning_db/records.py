@@ -242,8 +242,8 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round (ask and tell) of one task of a session. `notes` holds the data for resuming (generator
-    states)."""
+    """One round (ask and tell) of one task of a session. `notes` holds data about it, such as the reason why
+    the task got no more rounds."""
 
     session: str
     workload: str

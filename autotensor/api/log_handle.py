@@ -5,6 +5,7 @@
     log.report("resnet18").save("report.html")       one page, see docs/report.md
     log.frame("trials", where={"status": "OK"})      pandas, polars and duckdb take it
 
+A key or name that the log does not have is an InputError with the nearest one, never an empty answer.
 Names and fields of this interface stay the same from version to version, however the database changes.
 """
 
@@ -17,13 +18,14 @@ from typing import TYPE_CHECKING, Self
 
 from autotensor.api.log import LogError, check_log, default_log, open_existing, translated
 from autotensor.api.log_comparison import AT_LEAST, TaskComparison, compare, regressions
+from autotensor.api.log_names import check_known, member
 from autotensor.base.counted import counted
 from autotensor.base.errors import InputError
 from autotensor.base.registry import suggest
 from autotensor.resolve import all_in_use
 from tuning_db import TrialStore
 from tuning_db.answers import By, Chapter, FailureGroup, TaskCount
-from tuning_db.exchange.frames import TABLES, Frame, Where, frame
+from tuning_db.exchange.frames import TABLES, Frame, Where, check_shapes, frame
 from tuning_db.records import (
     Code,
     Host,
@@ -69,16 +71,19 @@ class LogHandle:
 
     def runs(self, model: str | None = None) -> tuple[Run, ...]:
         """The runs of one model, or of all."""
+        check_known(self._store, model=model)
         return tuple(r for r in self._store.runs() if model in (None, r.model))
 
     def sessions(
         self, kind: SessionKind | str | None = None, machine: str | None = None
     ) -> tuple[Session, ...]:
         """The sessions (searches and races), oldest first."""
-        return self._store.sessions(None if kind is None else SessionKind(kind), machine)
+        check_known(self._store, machine=machine)
+        return self._store.sessions(member("kind", SessionKind, kind), machine)
 
     def openings(self, session: str | None = None) -> tuple[Opening, ...]:
         """The processes that worked on a session, with their commands and code."""
+        check_known(self._store, session=session)
         return self._store.openings(session)
 
     def workloads(self) -> tuple[Workload, ...]:
@@ -107,7 +112,8 @@ class LogHandle:
         after: int = 0,
     ) -> tuple[TrialRecord, ...]:
         """The trials with an id above `after`, at most `limit`, in the order in which they were stored."""
-        wanted = None if status is None else Status(status)
+        wanted = member("status", Status, status)
+        check_known(self._store, workload=workload, target=target, machine=machine, session=session)
         return self._store.trials(workload, target, machine, session, wanted, limit, after)
 
     def trial(self, id: int) -> TrialRecord:
@@ -117,17 +123,21 @@ class LogHandle:
 
     def best(self, workload: str, target: str, machine: str, k: int = 1) -> tuple[TrialRecord, ...]:
         """The fastest verified trials of a task. `standing` says which trial is used."""
+        check_known(self._store, workload=workload, target=target, machine=machine)
         return self._store.best(workload, target, machine, k)
 
     def standing(self, workload: str, target: str, machine: str) -> Standing | None:
         """The winner of the last race of a task; None if no race was held."""
+        check_known(self._store, workload=workload, target=target, machine=machine)
         return self._store.standing(workload, target, machine)
 
     def standings(self, machine: str | None = None) -> tuple[Standing, ...]:
+        check_known(self._store, machine=machine)
         return self._store.standings(machine)
 
     def in_use(self, machine: str) -> tuple[TrialRecord, ...]:
         """The trial that `autotensor db best` names for each task of a machine."""
+        check_known(self._store, machine=machine)
         return tuple(all_in_use(self._store, machine))
 
     def lineage(self, trial: int, depth: int = 16) -> tuple[TrialRecord, ...]:
@@ -152,16 +162,19 @@ class LogHandle:
 
     def counts(self, workload: str | None = None) -> tuple[TaskCount, ...]:
         """The number of trials of each task, by machine and outcome."""
+        check_known(self._store, workload=workload)
         return self._store.task_counts(workload)
 
     def failures(self, workload: str | None = None) -> tuple[FailureGroup, ...]:
         """Failed trials by status and error, most frequent first."""
+        check_known(self._store, workload=workload)
         return self._store.failures(workload)
 
     def history(self, workload: str, by: By | str = By.SESSION) -> tuple[Chapter, ...]:
         """The best trials of a workload by session, day, commit, machine, maker or conditions, oldest
         first."""
-        return self._store.history(workload, By(by))
+        check_known(self._store, workload=workload)
+        return self._store.history(workload, member("by", By, by) or By.SESSION)
 
     def compare(self, a: str, b: str, at_least: float = AT_LEAST) -> tuple[TaskComparison, ...]:
         """The results of two runs, sessions, commits or machines, task by task, compared by all samples.
@@ -196,11 +209,14 @@ class LogHandle:
         must be open then. "features" has the inputs of a cost model for each trial
         (`autotensor.search.score.features`), the prior's time in seconds, and the outcome. Trials whose
         sketches the rules no longer make are left out.
-        Raises LogError for an unknown table or column, and without pyarrow (extra `frame`).
+        Raises LogError for an unknown table or column, for a value that no row can have, and without pyarrow
+        (extra `frame`).
         """
         if table not in (*TABLES, FEATURES):
             raise LogError(f"there is no table {table!r}.", fix=suggest(table, (*sorted(TABLES), FEATURES)))
         with translated():
+            check_shapes(where, columns)
+            check_known(self._store, **{str(name): wanted for name, wanted in (where or {}).items()})
             if table == FEATURES:
                 from autotensor.search.feature_frames import feature_frame
 

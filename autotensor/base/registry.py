@@ -83,6 +83,12 @@ def suggest(name: str, known: tuple[str, ...]) -> str:
 
 
 def nearest(name: str, known: tuple[str, ...]) -> str:
-    """The question with the nearest name, without a list of names; "" if no name is near."""
-    found = difflib.get_close_matches(name, known, n=1)
-    return f"Did you mean {found[0]!r}? " if found else ""
+    """The question with the nearest name, without a list of names; "" if no name is near. Capitals and small
+    letters count as the same.
+
+    >>> nearest("ok", ("OK", "CRASHED"))
+    "Did you mean 'OK'? "
+    """
+    plain = {k.casefold(): k for k in reversed(known)}  # of names that differ only in case, the first
+    found = difflib.get_close_matches(name.casefold(), plain, n=1)
+    return f"Did you mean {plain[found[0]]!r}? " if found else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from autotensor.ir.printer import identifier
 from autotensor.resolve import gain
 from autotensor.search.options import TuneOptions
 from autotensor.search.report import LATE, TaskReport
+from autotensor.search.task_ends import ended_tasks
 
 HEADS = (
     "task",
@@ -151,7 +151,7 @@ def _print_search(d: Mapping[str, Any]) -> None:
     table(HEADS, [_row(t) for t in d["tasks"]])
     say(times(d["tasks"]))
     say()
-    for line in _reasons(d["tasks"]):
+    for line in ended_tasks([t["reason"] for t in d["tasks"]], len(d["tasks"])):
         say(line)
     failed = ", ".join(
         f"{n} {status}" for status, n in sorted(d["statuses"].items()) if status not in ("OK", "REJECTED")
@@ -200,12 +200,6 @@ def times(tasks: Sequence[Mapping[str, Any]]) -> str:
         "file holds the default: nothing was faster beyond the noise. The fastest trials, which progress "
         f"lines show, were partly lucky.{peak * above}"
     )
-
-
-def _reasons(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Why the search of each task ended: one line for each reason, the most frequent first."""
-    ended = Counter(t["reason"] for t in tasks)
-    return [f"{n} of {len(tasks)} tasks: {reason}." for reason, n in ended.most_common()]
 
 
 def latency(default_s: float, tuned_s: float) -> str:

@@ -29,7 +29,16 @@ from autotensor.search.task import Task
 from autotensor.te.workload import Workload
 from schedules.generate import generate, structure
 from tuning_db import StoreError, TrialStore
-from tuning_db.exchange.frames import TABLES, Frame, Where, among, check_shapes, import_pyarrow, select
+from tuning_db.exchange.frames import (
+    TABLES,
+    Frame,
+    Where,
+    among,
+    check_shapes,
+    check_values,
+    import_pyarrow,
+    select,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,6 +78,7 @@ def feature_frame(store: TrialStore, where: Where, columns: Sequence[str] | None
         for name in asked:
             if name not in known:
                 raise StoreError(f"table 'features' has no column {name!r}.", among(name, known))
+    check_values(TABLES["trials"], where)
     schema = pa.schema([(name, kinds[name]) for name in names])
     left_out: Counter[str] = Counter()
     return Frame(schema, lambda: _batches(store, where, schema, left_out), left_out)

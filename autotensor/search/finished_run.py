@@ -18,9 +18,10 @@ from autotensor.search.final_race import entrants, known_best, met
 from autotensor.search.journal import Journal, run_key
 from autotensor.search.metric import checked_metric
 from autotensor.search.options import TuneOptions
-from autotensor.search.report import FINISHED_BEFORE, SPENT, TaskReport, TuneReport
+from autotensor.search.report import SPENT, TaskReport, TuneReport, finished_before
 from autotensor.search.run_identity import final_reasons, key_options
 from autotensor.search.task import Task, merge
+from autotensor.search.task_ends import task_ends
 from tuning_db import TrialStore
 from tuning_db.records import Session, Status, TrialRecord
 
@@ -51,10 +52,11 @@ def known_run(
         return None
     metric = checked_metric(options.metric)
     journal = Journal(store, session, session.environment, (), "")
+    ends = task_ends(store, session.id)
     reports = []
     for task in merged:
         mine = rows[task.workload.key]
-        report = _report(task, mine, journal, defaults[task.workload.key], session.stop_reason, metric)
+        report = _report(task, mine, journal, defaults[task.workload.key], session.stop_reason, metric, ends)
         if report is None:
             return None
         reports.append(report)
@@ -83,6 +85,7 @@ def _report(
     default_hash: str,
     reason: str,
     metric: Metric,
+    ends: Mapping[str, str],
 ) -> TaskReport | None:
     """The report of a task; None if something is left to do."""
     if not rows:
@@ -108,7 +111,7 @@ def _report(
         best=None,
         trials=len(ran),
         failures=sum(r.status is not Status.OK for r in ran),
-        reason=FINISHED_BEFORE,
+        reason=finished_before(ends.get(task.workload.key)),
         raced=several,
         rejected=len(rows) - len(ran),
     )

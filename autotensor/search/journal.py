@@ -33,6 +33,7 @@ from autotensor.search.metric import figure_of
 from autotensor.search.races import Races
 from autotensor.search.run import TuningRun
 from autotensor.search.task import Candidate, Task
+from autotensor.search.task_ends import note_task_ends, task_ends
 from schedules.prior.rates import Rates
 from tuning_db import TrialStore
 from tuning_db.answers import Claim
@@ -183,10 +184,16 @@ class Journal:
             for t, r in zip(contestants, results, strict=True)
         )
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: str, of_tasks: Mapping[str, str] | None = None) -> None:
+        """Ends the session. of_tasks: why each task got no more trials, by the workload's key."""
+        note_task_ends(self.store, self.session.id, of_tasks or {})
         self.store.end_session(self.session.id, reason)
         self.races.end(reason)
         self.repeats.end(reason)
+
+    def task_end(self, workload: str) -> str | None:
+        """Why the search of a task ended before; None if the log does not have it."""
+        return task_ends(self.store, self.session.id).get(workload)
 
     def _witness(self, r: MeasureResult) -> Witness:
         """The host and code of the process that measured. Another process is added to the log."""

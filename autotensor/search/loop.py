@@ -64,6 +64,7 @@ from autotensor.search.report import (
     SPENT,
     TaskReport,
     TuneReport,
+    finished_before,
     untouched,
 )
 from autotensor.search.run import TuningRun
@@ -200,8 +201,8 @@ class _Loop:
             reason == SPENT and self.options.limit_s is not None
         ):  # a deadline may end the run before the trials
             self._advise(active)
-        self.journal.end(reason)
         reports = tuple(self._report(r, reason) for r in self.runs)
+        self.journal.end(reason, {r.task.workload.key: r.reason for r in reports})
         elapsed = time.monotonic() - self.started
         return TuneReport(reports, self.trials, reused, elapsed, reason, self.watch.seconds)
 
@@ -471,10 +472,12 @@ class _Loop:
             winner = run.final.winner
             best_s, default_s = run.final.seconds, run.final.default_s
             best_candidate = run.tuner.candidate(winner.sketch_hash, decisions_of(winner), winner.made_by)
-        reason = self._reason(run) or ("the budget ended" if end == SPENT else end)
+        reason = self._reason(run) or end
         raced = run.final is not None
         if reason == NEAR_LIMIT and (best_s is None or best_s > CLOSE * run.bound_s):
             reason = RACED_SLOWER
+        if reason == FINISHED_BEFORE:
+            reason = finished_before(self.journal.task_end(run.task.workload.key))
         return TaskReport(
             run.task, default_s, best_s, best_candidate, run.trials, run.failures, reason, raced, run.rejected
         )

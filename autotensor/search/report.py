@@ -17,6 +17,7 @@ NOTHING_LEFT = "nothing is left to ask"
 FINISHED_BEFORE = "an earlier run finished it"
 SPENT = "all trials are spent"
 LATE = "the deadline is reached"
+EARLIER = ", in an earlier run"
 KEY_DIGITS = 12  # of a workload's key, as `autotensor explain` prints them
 
 
@@ -68,6 +69,15 @@ class TuneReport(ShownInNotebooks):
         trials = counted(self.trials, "trial")
         run = f"{trials} ({self.reused} from the log) in {self.elapsed_s:.0f} s: {self.reason}{log}"
         return "\n".join([*map(repr, self.tasks), run])
+
+
+def finished_before(reason: str | None) -> str:
+    """The reason of a task that an earlier run finished. `reason` is that run's, if the log has it.
+
+    >>> finished_before("all trials are spent"), finished_before(None)
+    ('all trials are spent, in an earlier run', 'an earlier run finished it')
+    """
+    return reason.removesuffix(EARLIER) + EARLIER if reason else FINISHED_BEFORE
 
 
 def untouched(tasks: Sequence[Task], reason: str) -> TuneReport:

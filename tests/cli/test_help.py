@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -65,6 +66,21 @@ def test_every_verb_has_help(verb):
     if verb not in ("db", "fleet"):
         assert f"Examples:\n    autotensor {verb}" in said.out
         assert "--json" in said.out
+
+
+@pytest.mark.parametrize("words", [[verb] for verb in VERBS] + [["db", verb] for verb in DB_VERBS])
+def test_parameters_have_plain_names(words):
+    said = cli(*words, "--help").out
+    usage, _, below = said.partition("\n")
+    assert not re.search(r"[{}]|\[\[|<", usage), usage
+    assert not re.search(r"<(str|int|float|path|list)|<\w+\||x>=|<=x", below), below
+
+
+def test_a_line_of_usage_says_what_may_be_left_out_and_repeated():
+    assert "autotensor db merge [OPTIONS] FILE|URL…\n" in cli("db", "merge", "--help").out
+    assert "autotensor db export-tuned [OPTIONS] [LOG…]\n" in cli("db", "export-tuned", "--help").out
+    assert "--by session|day|commit" in cli("db", "history", "--help").out
+    assert "[default: 30; at least 3]" in " ".join(cli("bench", "--help").out.split())
 
 
 @pytest.mark.parametrize("verb", ["worker", "status", "check"])

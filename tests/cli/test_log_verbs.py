@@ -8,6 +8,7 @@ import os
 import re
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from cli_tools import add_two_machines, cli, mlp_plan
@@ -167,6 +168,22 @@ def test_explain_never_mixes_machines(log):
     assert "Another machine, Faster CPU 9000: 0.00 us; never used here." in said
 
 
+def test_several_logs_are_merged_at_once(log):
+    for name in ("a.db", "b.db"):
+        cli("db", "merge", str(log), "--db", name)
+    said = cli("db", "merge", "a.db", "b.db", "a.db", "--db", "all.db")
+    assert said.out == "a.db: 4 new trials, 0 known already.\nb.db: 0 new trials, 4 known already.\n"
+    assert json.loads(cli("db", "merge", "a.db", "b.db", "--db", "more.db", "--json").out) == {
+        "new": 4,
+        "known": 4,
+    }
+
+
+def test_a_wrong_name_among_logs_merges_nothing(log):
+    assert "no tuning log at gone.db" in cli("db", "merge", str(log), "gone.db", "--db", "all.db").err
+    assert not Path("all.db").exists()
+
+
 def test_db_verbs(log, tmp_path):
     assert cli("db", "path").out == f"{log}\n"
     listed = json.loads(cli("db", "list", "--json").out)
@@ -179,6 +196,7 @@ def test_db_verbs(log, tmp_path):
     assert cli("db", "export", "all.jsonl").out == "all.jsonl: 4 trials.\n"
     assert cli("db", "import", "all.jsonl", "--db", "copy.db").out == "4 new trials, 0 known already.\n"
     assert cli("db", "merge", "copy.db").out == "0 new trials, 4 known already.\n"
+    assert cli("db", "merge", "copy.db").out == "no trials that an earlier merge has not read.\n"
     assert json.loads(cli("db", "check", "--json", "--db", "copy.db").out)["problems"] == []
     assert "schema version" in cli("db", "upgrade", "--db", "copy.db").out
 

@@ -80,7 +80,7 @@ def test_runs(log):
     assert [tuple(r[h] for h in heads) for r in rows] == asked(log, sql)
     assert [(r["model"], r["sessions"], r["trials"]) for r in rows] == [("mlp", 2, 3), ("", 1, 1)]
     assert answer("runs", "mlp") == rows[:1]
-    assert answer("runs", "vgg16") == []
+    assert "has no model 'vgg16'. Known: mlp." in cli("db", "runs", "vgg16", "--json").err
     assert rows[0]["what"] == "mlp"
 
 

@@ -11,7 +11,8 @@ from runs import CONVOLUTION, PRODUCT, SMALL_PRODUCT, run
 
 from autotensor.search.finished_run import known_run
 from autotensor.search.options import TuneOptions
-from autotensor.search.report import TuneReport
+from autotensor.search.report import EARLIER, TuneReport
+from autotensor.search.task_ends import ended_tasks, task_ends
 from schedules.generate import default_trace
 from tuning_db import SessionKind, TrialStore, connect
 from tuning_db.values import now
@@ -46,6 +47,7 @@ def test_it_says_what_the_search_would_say(store: TrialStore) -> None:
             theirs.rejected,
         )
         assert mine.raced == theirs.raced
+        assert mine.reason.removesuffix(EARLIER) == theirs.reason.removesuffix(EARLIER)
 
 
 def test_a_later_race_of_fewer_changes_nothing(store: TrialStore) -> None:
@@ -99,3 +101,18 @@ def test_a_finished_run_is_known_for_any_number_of_trials() -> None:
         options = TuneOptions(trials=trials, until_gain_below=0.05)
         assert known_run([task(SMALL_PRODUCT)], options, store, default) is not None
     assert known_run([task(SMALL_PRODUCT)], replace(options, until_gain_below=0.01), store, default) is None
+
+
+def test_why_each_task_ended_outlives_its_run() -> None:
+    """The session's own reason says only that all tasks are finished."""
+    store = connect(":memory:")
+    report = run([SMALL_PRODUCT], 900, store, until_gain_below=0.05)
+    options = TuneOptions(trials=900, until_gain_below=0.05)
+    default = {SMALL_PRODUCT.key: default_trace(SMALL_PRODUCT.dag, TARGET).hash}
+    (session,) = store.sessions(SessionKind.SEARCH)
+    assert session.stop_reason == report.reason
+    assert task_ends(store, session.id) == {SMALL_PRODUCT.key: report.tasks[0].reason}
+    read = known_run([task(SMALL_PRODUCT)], options, store, default)
+    assert read is not None
+    assert read.tasks[0].reason == f"{report.tasks[0].reason}{EARLIER}"
+    assert ended_tasks([t.reason for t in report.tasks], 2) == [f"1 of 2 tasks: {report.tasks[0].reason}."]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -141,3 +142,46 @@ def test_a_trial_that_is_not_there_is_an_error_of_ours(log: Path) -> None:
         for ask in (handle.trial, handle.lineage):
             with pytest.raises(at.AutotensorError, match="has no trial 99999"):
                 ask(99999)
+
+
+def test_a_value_that_no_row_can_have_is_an_error(store: TrialStore) -> None:
+    for column, wrong, meant in (
+        ("status", "ok", "OK"),
+        ("kind", "Race", "race"),
+        ("conditions", "alne", "alone"),
+    ):
+        with pytest.raises(
+            StoreError, match=rf"no row can have {column} '{wrong}'\. Did you mean '{meant}'\?"
+        ):
+            frame(store, "trials", where={column: [meant, wrong]})
+
+
+QUESTIONS: dict[str, Callable[[LogHandle], Any]] = {
+    "has no workload 'nope'. Known: w": lambda log: log.history("nope"),
+    "has no workload 'nope'": lambda log: log.trials(workload="nope"),
+    "has no machine 'zen'. Did you mean 'zen4'?": lambda log: log.standings("zen"),
+    "has no session 'x'": lambda log: log.openings("x"),
+    "has no model 'x'": lambda log: log.runs("x"),
+    "has no target 'T'. Did you mean 't'?": lambda log: log.frame("trials", where={"target": ["t", "T"]}),
+    "status 'ok' is unknown. Did you mean 'OK'?": lambda log: log.trials(status="ok"),
+    "kind 'races' is unknown. Did you mean 'race'?": lambda log: log.sessions("races"),
+    "by 'host' is unknown. Known: session, day": lambda log: log.history("w", "host"),
+}
+
+
+@pytest.mark.parametrize("said", QUESTIONS)
+def test_a_name_that_the_log_lacks_is_not_answered_by_nothing(log: Path, said: str) -> None:
+    with at.log(str(log)) as handle, pytest.raises(at.AutotensorError, match=re.escape(said)):
+        QUESTIONS[said](handle)
+
+
+def test_a_workload_can_be_meant_by_its_name(log: Path) -> None:
+    with connect(log) as store:
+        store.ensure_workload("af83270000", "dense", "{}", 1.0)
+    for wrong in ("dense", "af83"):
+        with at.log(str(log)) as handle, pytest.raises(at.AutotensorError, match="Did you mean 'af83270000'"):
+            handle.history(wrong)
+
+
+def test_a_frame_prints_its_columns(store: TrialStore) -> None:
+    assert repr(frame(store, "trials", columns=["trial", "status"])) == "Frame(2 columns: trial, status)"

@@ -13,10 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tuning_db.errors import StoreError
+from tuning_db.records import Conditions, SessionKind, Status
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +39,7 @@ class Column:
 
     sql: str
     kind: str = "text"
+    values: type[StrEnum] | None = None  # all values that a row can have; None: any
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,13 @@ class Table:
     source: str
 
 
-def _words(**columns: str) -> dict[str, Column]:
-    return {name: Column(sql, "word") for name, sql in columns.items()}
+def _words(**columns: str | Column) -> dict[str, Column]:
+    return {name: Column(c, "word") if isinstance(c, str) else c for name, c in columns.items()}
+
+
+_KIND = Column("s.kind", "word", SessionKind)
+_STATUS = Column("t.status", "word", Status)
+_CONDITIONS = Column("t.conditions", "word", Conditions)
 
 
 TABLES: Mapping[str, Table] = {
@@ -54,7 +62,7 @@ TABLES: Mapping[str, Table] = {
         {
             "trial": Column("t.id", "count"),
             **_words(
-                session="s.uuid", kind="s.kind", workload="w.key", name="w.name", target="g.key",
+                session="s.uuid", kind=_KIND, workload="w.key", name="w.name", target="g.key",
                 machine="m.fingerprint", environment="e.key", host="h.name", code="c.key", sketch="k.hash",
             ),
             "round": Column("t.round", "count"),
@@ -62,7 +70,7 @@ TABLES: Mapping[str, Table] = {
             "trace_hash": Column("t.trace_hash"),
             **_words(made_by="t.made_by"),
             "predicted": Column("t.predicted", "number"),
-            **_words(status="t.status"),
+            **_words(status=_STATUS),
             "median_s": Column("t.median_s", "number"),
             **_words(residency="t.residency"),
             "samples_s": Column("t.samples", "seconds"),
@@ -70,7 +78,7 @@ TABLES: Mapping[str, Table] = {
             "max_error": Column("t.max_error", "number"),
             "tolerance": Column("t.tolerance", "number"),
             "verdict": Column("t.verdict", "yes"),
-            **_words(conditions="t.conditions", note="t.note", numerics="t.numerics"),
+            **_words(conditions=_CONDITIONS, note="t.note", numerics="t.numerics"),
             "build_s": Column("t.build_s", "number"),
             "error": Column("t.error"),
             "assembly": Column("t.assembly"),
@@ -87,7 +95,7 @@ LEFT JOIN sketch k ON k.id = t.sketch_id""",
     ),
     "sessions": Table(
         {
-            **_words(session="s.uuid", run="r.key", model="r.model", kind="s.kind", machine="m.fingerprint",
+            **_words(session="s.uuid", run="r.key", model="r.model", kind=_KIND, machine="m.fingerprint",
                      environment="e.key", stop_reason="s.stop_reason"),
             "seed": Column("s.seed"),
             "options": Column("s.options"),
@@ -113,7 +121,7 @@ JOIN environment e ON e.id = s.environment_id""",
     "counts": Table(
         {
             **_words(workload="w.key", name="w.name", target="g.key", machine="m.fingerprint",
-                     status="t.status", signature="t.signature"),
+                     status=_STATUS, signature="t.signature"),
             "count": Column("t.n", "count"),
             "example": Column("t.example", "count"),
         },
@@ -143,7 +151,7 @@ JOIN workload v ON v.id = COALESCE(p.workload_id, t.workload_id)""",
 Where = Mapping[str, Any]  # column → a value, or several values
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Frame:
     """The rows as Arrow data. Each use reads them again; `batches` returns one batch after the other."""
 
@@ -151,6 +159,9 @@ class Frame:
     batches: Callable[[], Iterator[pa.RecordBatch]]
     # rows of the log that the last use left out, by reason; empty for most tables
     left_out: Counter[str] = field(default_factory=Counter)
+
+    def __repr__(self) -> str:
+        return f"Frame({len(self.columns)} columns: {', '.join(self.columns)})"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -186,6 +197,7 @@ def frame(
     names = list(known.columns) if columns is None else list(columns)
     check_shapes(where, columns)
     _check(table, known, [*names, *(where or {})])
+    check_values(known, where or {})
     import_pyarrow()
     chosen = {name: known.columns[name] for name in names}
     query, values = select(known, chosen, where or {})
@@ -225,8 +237,9 @@ def among(name: str, known: Iterable[str]) -> str:
     "Did you mean 'status'? Known: trial, status."
     """
     known = list(known)
-    near = get_close_matches(name, known, n=1)
-    return (f"Did you mean {near[0]!r}? " if near else "") + f"Known: {', '.join(known)}."
+    plain = {k.casefold(): k for k in known}
+    near = get_close_matches(name.casefold(), plain, n=1)
+    return (f"Did you mean {plain[near[0]]!r}? " if near else "") + f"Known: {', '.join(known)}."
 
 
 def _check(name: str, table: Table, asked: Sequence[str]) -> None:
@@ -235,12 +248,25 @@ def _check(name: str, table: Table, asked: Sequence[str]) -> None:
             raise StoreError(f"table {name!r} has no column {column!r}.", among(column, table.columns))
 
 
+def check_values(table: Table, where: Where) -> None:
+    """Raises StoreError for a value that no row can have."""
+    for name, wanted in where.items():
+        known = [str(v.value) for v in table.columns[name].values or ()]
+        for value in _several(wanted) if known else ():
+            if value not in known:
+                raise StoreError(f"no row can have {name} {value!r}.", among(str(value), known))
+
+
+def _several(wanted: Any) -> list[Any]:
+    return [wanted] if isinstance(wanted, str) or not isinstance(wanted, Sequence) else list(wanted)
+
+
 def select(table: Table, chosen: Mapping[str, Column], where: Where) -> tuple[str, dict[str, Any]]:
     """The statement and its parameters."""
     conditions: list[str] = []
     values: dict[str, Any] = {}
     for n, (name, wanted) in enumerate(where.items()):
-        several = [wanted] if isinstance(wanted, str) or not isinstance(wanted, Sequence) else list(wanted)
+        several = _several(wanted)
         places = [f"v{n}_{m}" for m in range(len(several))]
         values |= dict(zip(places, several, strict=True))
         conditions.append(f"{table.columns[name].sql} IN ({', '.join(f':{p}' for p in places) or 'NULL'})")

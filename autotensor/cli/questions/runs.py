@@ -8,6 +8,7 @@ import typer
 
 from autotensor.base.errors import InputError
 from autotensor.cli.options import AsCsv, AsJson, Db, example, new_app
+from autotensor.cli.output import say
 from autotensor.cli.questions.answers import minute, put_answer, short, whole
 from autotensor.cli.questions.reading import reading
 
@@ -38,7 +39,7 @@ SESSIONS = (
 
 @app.command("runs", epilog=example("autotensor db runs", "autotensor db runs resnet50 --json"))
 def runs(
-    model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="Only runs of this model.")] = None,
+    model: Annotated[str | None, typer.Argument(metavar="MODEL", help="Only runs of this model.")] = None,
     db: Db = None,
     json: AsJson = False,
     csv: AsCsv = False,
@@ -48,7 +49,10 @@ def runs(
     The newest run comes last. Races inside a model and between whole models belong to no run of their own;
     only --json and --csv list them.
     """
+    from autotensor.api.log_names import check_known
+
     with reading(db) as store:
+        check_known(store, model=model)
         known = {r.key: r for r in store.runs()}
         of_run: dict[str, list[Session]] = {}  # in order of their first sessions
         for s in store.sessions():
@@ -93,8 +97,10 @@ def run(
 ) -> None:
     """List the sessions of a run: searches and races, their host and code, and why they ended.
 
-    Host, user, code and command are those of the last process that worked on a session.
+    Host, user, code and command are those of the last process that worked on a session. The lines below the
+    table say why the tasks of the last search got no more trials.
     """
+    from autotensor.search.task_ends import ended_tasks, task_ends
     from tuning_db.records import Status
 
     with reading(db) as store:
@@ -115,7 +121,13 @@ def run(
                 code = codes[o.code]
                 who = (hosts[o.host], o.user_name, code.version, code.commit_sha, o.command)
             rows.append((*row, *who))
+        last = store.find_session(wanted.key)
+        ends = task_ends(store, last.id).values() if last is not None else ()
     put_answer(SESSIONS, rows, json, csv)
+    if ends and not (json or csv):
+        say()
+        for line in ended_tasks(list(ends), len(wanted.tasks)):
+            say(line)
 
 
 def _named(key: str, known: Sequence[Run]) -> Run:

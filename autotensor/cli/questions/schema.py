@@ -19,7 +19,7 @@ HEADS = ("table", "column", "unit", "meaning")
 
 @app.command("schema", epilog=example("autotensor db schema trial", "autotensor db schema --markdown"))
 def schema(
-    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Only this table or view.")] = None,
+    table: Annotated[str | None, typer.Argument(metavar="TABLE", help="Only this table or view.")] = None,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print all tables as Markdown, as in docs/tuning-log.md.")
     ] = False,

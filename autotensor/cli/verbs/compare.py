@@ -26,7 +26,7 @@ def compare(
     quantised: Annotated[
         str | None,
         typer.Argument(
-            metavar="[QUANTISED.onnx]",
+            metavar="QUANTISED.onnx",
             help="The same model, quantised. Without it, the first one under --numerics bf16 or fp16.",
             show_default=False,
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -242,29 +243,37 @@ def import_(file: File, db: Db = None, json: AsJson = False) -> None:
         raise InputError(f"there is no file {str(file)!r}.")
     with open_log(db) as store:
         done = import_jsonl(store, file)
-    _transferred(done, json)
+    put_json({"new": done.new, "known": done.known}) if json else say(_transferred(done))
 
 
-@app.command("merge", epilog=example("autotensor db merge colleague.db"))
+@app.command("merge", epilog=example("autotensor db merge colleague.db", "autotensor db merge a.db b.db"))
 def merge(
-    other: Annotated[str, typer.Argument(metavar="FILE|URL", help="The log to add.")],
+    others: Annotated[list[str], typer.Argument(metavar="FILE|URL", help="The logs to add.")],
     db: Db = None,
     json: AsJson = False,
 ) -> None:
-    """Add another log to a log. Trials keep the machine that measured them."""
+    """Add other logs to a log. Trials keep the machine that measured them.
+
+    All logs are opened before the first is read, so a wrong name changes nothing.
+    """
     from autotensor.api.log import open_log
     from tuning_db.exchange import transfer
 
-    with reading(other) as source, open_log(db) as store:
-        done = transfer.merge(store, source)
-    _transferred(done, json)
-
-
-def _transferred(done: Any, json: bool) -> None:
+    with ExitStack() as opened:
+        sources = [opened.enter_context(reading(other)) for other in dict.fromkeys(others)]
+        store = opened.enter_context(open_log(db))
+        done = [(source.place, transfer.merge(store, source)) for source in sources]
     if json:
-        put_json({"new": done.new, "known": done.known})
-    else:
-        say(f"{done.new} new trials, {done.known} known already.")
+        put_json({"new": sum(d.new for _, d in done), "known": sum(d.known for _, d in done)})
+        return
+    for place, d in done:
+        say(f"{place}: {_transferred(d)}" if len(done) > 1 else _transferred(d))
+
+
+def _transferred(done: Any) -> str:
+    if not (done.new or done.known):
+        return "no trials that an earlier merge has not read."
+    return f"{counted(done.new, 'new trial')}, {done.known} known already."
 
 
 @app.command("check", epilog=example("autotensor db check", "autotensor db check --db old.db"))
@@ -310,7 +319,7 @@ def upgrade(db: Db = None, json: AsJson = False) -> None:
 def export_tuned(
     to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Folder of the files.")],
     logs: Annotated[
-        list[str] | None, typer.Argument(metavar="[LOG]...", help="Logs to read. Default: the user's own.")
+        list[str] | None, typer.Argument(metavar="LOG", help="Logs to read. Default: the user's own.")
     ] = None,
     cost_model: Annotated[
         bool, typer.Option("--cost-model", help="Also fit the cost models that ship with them.")

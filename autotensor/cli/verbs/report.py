@@ -22,11 +22,9 @@ RUN = "A run's key, a session of it, the first digits of either, or a model, whi
     )
 )
 def report(
-    run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help=f"{RUN} Default: the newest run.")
-    ] = None,
+    run: Annotated[str | None, typer.Argument(metavar="RUN", help=f"{RUN} Default: the newest run.")] = None,
     other: Annotated[
-        str | None, typer.Argument(metavar="[OTHER]", help="Another run, shown on the same page.")
+        str | None, typer.Argument(metavar="OTHER", help="Another run, shown on the same page.")
     ] = None,
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page, complete in one file.")

@@ -17,7 +17,7 @@ app = new_app()
 def watch(
     run: Annotated[
         str | None,
-        typer.Argument(metavar="[RUN]", help="A run's key, its first digits, or a model."),
+        typer.Argument(metavar="RUN", help="A run's key, its first digits, or a model."),
     ] = None,
     every: Annotated[
         float, typer.Option("--every", min=0.1, metavar="SECONDS", help="Time between two updates.")
