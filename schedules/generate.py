@@ -105,9 +105,31 @@ def generate(dag: ComputeDAG, target: Target) -> tuple[Sketch, ...]:
 
     If the blocks of a GPU target are iterations on a processor's cores, the sketches are that processor's.
     The sketches of the last computations are kept, because tuning a model needs them four times for each
-    task.
+    task. A warning says so if a rule of another package leaves a single schedule where others were possible.
     """
-    return _generated(dag, target.processor(), rules())
+    target, tried = target.processor(), rules()
+    made = _generated(dag, target, tried)
+    if OUTSIDE and _schedules(made) == 1:
+        _warn_of_one(dag, target, tried, made[0].made_by)
+    return made
+
+
+def _schedules(sketches: Sequence[Sketch]) -> int:
+    return sum(s.size for s in sketches)
+
+
+def _warn_of_one(
+    dag: ComputeDAG, target: Target, tried: tuple[SketchRule, ...], made_by: Sequence[str]
+) -> None:
+    """Warns if rules of other packages are the reason why there is nothing to search."""
+    outside = [r for r in tried if r.name in OUTSIDE and r.name in made_by]
+    without = _schedules(_generated(dag, target, tuple(r for r in tried if r not in outside)))
+    if outside and without > 1:
+        names = " and ".join(map(described, outside))
+        _warn_once(
+            f"Sketch rule {names} leaves one schedule of {', '.join(s.name for s in dag.stages)}, so nothing "
+            f"can be searched; the other rules have {without:,}. Give it a Hole or a second Extension."
+        )
 
 
 def preferred(dag: ComputeDAG, target: Target, without: frozenset[str] = frozenset()) -> Sketch:

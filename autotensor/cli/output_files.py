@@ -27,15 +27,16 @@ class Kind:
 
     name: str
     is_one: Callable[[bytes], bool]
+    endings: tuple[str, ...] = ()  # of the names of such files, the usual one first; (): any
 
 
-def beginning(name: str, *marks: bytes) -> Kind:
+def beginning(name: str, *marks: bytes, endings: tuple[str, ...] = ()) -> Kind:
     """The files that begin with one of these marks, in lower case and without leading white space."""
-    return Kind(name, lambda head: head.lstrip().lower().startswith(marks))
+    return Kind(name, lambda head: head.lstrip().lower().startswith(marks), endings)
 
 
-TIMELINE = beginning("a timeline", b'{"traceevents":')
-PAGE = beginning("an HTML page", b"<!doctype html")
+TIMELINE = beginning("a timeline", b'{"traceevents":', endings=(".json",))
+PAGE = beginning("an HTML page", b"<!doctype html", endings=(".html", ".htm"))
 PICTURE = beginning("a PNG picture", b"\x89png")
 ARRAYS = {".npy": beginning("a .npy file", b"\x93numpy"), ".npz": beginning("an .npz file", b"pk\3\4")}
 SCRIPT = Kind("a script of `autotensor verify`", lambda head: head[:2] == b"# " and b"\n# Kernel of " in head)
@@ -46,6 +47,7 @@ def check_output(
 ) -> None:
     """Raises InputError unless a verb may write its file at `path`; leaves nothing behind.
 
+    A name with the ending of another kind of file is refused; a name without an ending is not.
     force: whether a file of another kind may be replaced; None: the verb has no --force.
     own: files that the verb itself reads, by a description of each; they are never replaced.
     """
@@ -56,6 +58,11 @@ def check_output(
     if not force and holds_other(path, kind):
         more = "" if force is None else ", or replace it by --force"
         raise InputError(f"{path} exists and is not {kind.name}.", fix=f"Name another file{more}.")
+    if kind.endings and path.suffix and path.suffix.lower() not in kind.endings and not _is_stream(path):
+        raise InputError(
+            f"{path} would be {kind.name}, but its name ends in {path.suffix}.",
+            fix=f"Name it {path.with_suffix(kind.endings[0])}.",
+        )
 
 
 def files_of_log(db: str | None) -> dict[str, Path | None]:
@@ -84,11 +91,15 @@ def holds_other(path: Path, kind: Kind) -> bool:
     return bool(head) and not kind.is_one(head)
 
 
+def _is_stream(path: Path) -> bool:
+    return path.exists() and is_stream(path.stat())
+
+
 def check_place(path: Path) -> None:
     """Raises InputError unless a file can be written at `path`; leaves nothing behind."""
     if path.is_dir():
         raise InputError(f"{path} is a directory.", fix="Name a file in it.")
-    if path.exists() and is_stream(path.stat()):
+    if _is_stream(path):
         if not os.access(path, os.W_OK):
             raise InputError(f"{path} cannot be written.", fix="Choose a place that you may write.")
         return

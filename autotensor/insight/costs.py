@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from autotensor.insight.explained_schedule import Subject
 from autotensor.schedule.loop_picture import LoopPicture
-from autotensor.search.score.roofline import lower_bound
+from autotensor.search.score.roofline import fewest_operations, lower_bound
 from autotensor.search.task import Task
 from schedules.prior.predict import predict
 from schedules.prior.terms import Terms
@@ -37,6 +37,7 @@ class Costs:
     measured_s: float | None
     bound_s: float  # the prior's lower bound: no schedule of the known sketches should be faster
     bound_by: str  # "operations" or "weights"
+    bound_operations: float  # counted by the bound: the fewest of any sketch, whose algorithm may save some
     flops: float  # operations of the task as written, for any schedule
     peak: float | None  # measured FLOP/s of all threads; None: never measured
 
@@ -61,6 +62,7 @@ def costs(s: Subject, p: LoopPicture, peak: float | None) -> Costs:
         s.seconds,
         bound,
         "operations" if bound == arithmetic else "weights",
+        fewest_operations(s.workload.dag, s.sketches),
         float(s.workload.dag.flops()),
         peak,
     )

@@ -94,18 +94,25 @@ def test_doctor_without_folders_to_write(log, monkeypatch, tmp_path):
 def test_doctor_measures_again_what_was_disturbed(log, monkeypatch):
     spoilt = {n: (v, "") for n, v in RATES.items()} | {"disturbed": (0.87, ""), "others": (0.8, "cores")}
     answers = [spoilt | {"disturbed": (0.9, ""), "flops.core": (1e9, "")}, spoilt | {"disturbed": (0.1, "")}]
-    monkeypatch.setattr(calibration, "measure", lambda *args: answers.pop(0))
+
+    def measure(*args):
+        args[-1]("this machine is busy.")
+        return answers.pop(0)
+
+    monkeypatch.setattr(calibration, "measure", measure)
     with connect(log) as store:
         store.put_calibration(
             host_machine().fingerprint, [Calibration(n, v, u) for n, (v, u) in spoilt.items()]
         )
     said = cli("doctor")
     assert said.code == 0
+    assert "machine is busy" not in said.out + said.err  # the note is about the same programs
     assert "Note       the rates are provisional: other programs used 0.8 cores meanwhile and " in said.out
     assert "disturbed 87% of the samples; a later run measures them again, or --calibrate does" in said.out
     assert "peak 100.0 GFLOP/s a core" in said.out  # not the worse ones of the second measurement
     said = cli("doctor")
     assert "provisional" not in said.out
+    assert "Note       this machine is busy.\n" in said.out
     assert not answers
 
 

@@ -70,6 +70,15 @@ def test_a_trial(log: Path, plan: Any) -> None:
     assert "% of the measured peak" in said.out
 
 
+def test_the_bound_says_which_operations_it_counts(log: Path) -> None:
+    """Winograd's convolution needs fewer operations than the formula, whose operations GFLOP/s counts."""
+    apart = "The bound counts 0.25 times the formula's operations"
+    for task, fewer in (("resnet18/3", True), ("mlp/1", False)):
+        costs = json.loads(cli("explain", task, "--default", "--json").out)["costs"]
+        assert (costs["bound_operations"] < costs["flops"]) is fewer
+        assert (apart in " ".join(cli("explain", task, "--default").out.split())) is fewer
+
+
 def test_the_models_factors_make_its_prediction(log: Path) -> None:
     m = json.loads(cli("explain", "3", "--json").out)["model"]
     assert m["rows"] >= 16

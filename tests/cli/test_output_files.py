@@ -134,3 +134,24 @@ def test_a_file_that_is_not_a_model_is_not_replaced(log, tmp_path, verb):
     assert (tmp_path / "m.atm").read_bytes() == b"a letter"
     if verb == "compile":
         assert cli(verb, "mlp", "-o", "m.atm", "--force").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "better"),
+    [
+        (
+            ["report", "-o"],
+            "page.txt",
+            "an HTML page, but its name ends in .txt. Name it page.html.",
+        ),
+        (
+            ["bench", "mlp", "--trace"],
+            "t.csv",
+            "a timeline, but its name ends in .csv. Name it t.json.",
+        ),
+    ],
+)
+def test_a_name_of_another_kind_of_file_is_refused(log, tmp_path, words, name, better):
+    refused(cli(*words, name), f"{name} would be {better}")
+    refused(cli(*words, name, "--force"), f"{name} would be {better}")
+    assert not (tmp_path / name).exists()

@@ -17,6 +17,7 @@ from autotensor.base.target import parse
 from autotensor.operators import OPERATORS
 from autotensor.resolve import safe_default
 from autotensor.schedule.primitives.mark import Vectorize
+from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref
@@ -163,6 +164,24 @@ def test_a_rule_of_another_package_is_named_once_with_its_file_and_line(own, cap
     assert caplog.text.count("Sketch rule mine") == 1
     assert f"Sketch rule mine ({__file__}:{line}) fails on stage" in caplog.text
     assert "Please report" not in caplog.text
+
+
+def in_order(state, stage, target):
+    return [Extension((Reorder(stage.name, tuple(a.name for a in stage.leaves)),), done=(stage.name,))]
+
+
+def test_a_rule_that_leaves_nothing_to_search_says_so_once(own, caplog):
+    x = te.placeholder((48,), name="x")
+    dag = ComputeDAG.of([x, te.compute((48,), lambda i: x[i] + 2, name="y")])
+    free = sum(s.size for s in generate(dag, parse(TARGETS[0])))
+    assert free > 1
+    own(in_order)
+    for _ in range(2):
+        assert sum(s.size for s in generate(dag, parse(TARGETS[0]))) == 1
+    line = in_order.__code__.co_firstlineno
+    assert caplog.text.count("nothing can be searched") == 1
+    assert f"Sketch rule mine ({__file__}:{line}) leaves one schedule of y, so" in caplog.text
+    assert f"the other rules have {free:,}." in caplog.text
 
 
 def vectors_of_vectors(state, stage, target):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from math import exp, prod
 from typing import Any
 
+from autotensor.base.counted import counted
 from autotensor.cli.explaining.task_trials import decisions_text
 from autotensor.cli.output import paragraph, say, table
 from autotensor.insight.trace_steps import Line, compact
@@ -95,6 +96,8 @@ def _print_costs(d: Mapping[str, Any]) -> None:
             f"  {gflops(c['flops'], seconds)} GFLOP/s, {percent(c['of_peak'])} of the measured peak, "
             f"{c['peak'] / 1e9:.0f} GFLOP/s of {c['threads']} thread{'s' * (c['threads'] != 1)}{fewer}",
         )
+    if counted_apart := _counted_apart(c):
+        paragraph(f"  {counted_apart}")
     _head("The prior's parts of the time, us")
     behind = [f"behind L{n}" for n in range(1, 1 + len(c["stages"][0]["behind_s"]))]
     table(
@@ -107,6 +110,22 @@ def _print_costs(d: Mapping[str, Any]) -> None:
     )  # fmt: skip
     if len(c["stages"]) > 1:
         paragraph("(small stages inside others overlap with them; totals do not add up)")
+
+
+def _counted_apart(c: Mapping[str, Any]) -> str:
+    """Says so if bound and share of peak count different operations; "" if they count the same.
+
+    >>> _counted_apart({"bound_by": "operations", "bound_operations": 1e6, "flops": 4e6})
+    "The bound counts 0.25 times the formula's operations, as a sketch with another algorithm needs no more."
+    """
+    if c["bound_by"] != "operations" or c["bound_operations"] >= c["flops"]:
+        return ""
+    share = c["bound_operations"] / c["flops"]
+    peak = " GFLOP/s and the share of peak count all of them." if c.get("of_peak") is not None else ""
+    return (
+        f"The bound counts {share:.2g} times the formula's operations, as a sketch with another algorithm "
+        f"needs no more.{peak}"
+    )
 
 
 def _print_shared_memory(found: list[dict[str, Any]]) -> None:
@@ -175,7 +194,7 @@ def _print_model(m: Any) -> None:
         paragraph(f"Nothing: {m}")
         return
     paragraph(
-        f"Fitted to {m['rows']} trials of {m['tasks']} tasks, it predicts "
+        f"Fitted to {counted(m['rows'], 'trial')} of {counted(m['tasks'], 'task')}, it predicts "
         f"{micros(m['predicted_s'])} us (90 % sure: "
         f"within a factor of {exp(SURE * m['spread']):.2f}). That is the prior's {micros(m['prior_s'])} us "
         f"x {m['task_factor']:.2f} in this task, and by feature:"

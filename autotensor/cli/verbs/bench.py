@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from autotensor.base.counted import counted
 from autotensor.cli.options import (
     AsJson,
     FixedSource,
@@ -166,7 +167,7 @@ def _say_time(one: dict[str, Any]) -> None:
     where = one["at"] and f" at {one['at']}"
     say(
         f"{one['model']}{where}: median {millis(one['median_s'])}, 10 % below {millis(one['p10_s'])}, 90 % "
-        f"below {millis(one['p90_s'])} ({one['repeat']} inferences, {one['threads']} threads of "
+        f"below {millis(one['p90_s'])} ({one['repeat']} inferences, {counted(one['threads'], 'thread')} of "
         f"{one['provider']}{f', {rate} GFLOP/s' if rate != '-' else ''})"
     )
 
@@ -196,7 +197,7 @@ def write_trace(path: Path, model: Artifact, arrays: Sequence[Array], threads: i
         raise InputError(f"{model.name} has no separate kernels.", fix="Leave out --trace.")
     timeline = inference_timeline(clock, model.name, measured_peak(db, model.target))
     timeline.save(path)
-    tell(f"{path}: {len(clock.kernels)} kernels and their threads; open it in ui.perfetto.dev.")
+    tell(f"{path}: {counted(len(clock.kernels), 'kernel')} and their threads; open it in ui.perfetto.dev.")
 
 
 def quantile(ordered: list[float], share: float) -> float:

@@ -306,19 +306,19 @@ def _rates(db: str | None, threads: int | None, again: bool, told: Told) -> dict
 
     target = target_of(None, threads)
     teams = team_sizes(target.num_cores) if again else None
+    busy: list[str] = []
     try:
-        found = _kept_rates(db, target, again, teams)
+        found = _kept_rates(db, target, again, teams, busy.append)
     except (StoreError, AutotensorError) as error:
         told.notes.append(f"the rates cannot be kept: {_sentence(error)}")
-        rates = measure(target, teams) | (measure_kernels(target) if again else {})
+        rates = measure(target, teams, warn=busy.append) | (measure_kernels(target) if again else {})
         found = {n: {"value": value, "unit": unit, "measured": None} for n, (value, unit) in rates.items()}
-    if provisional := spoilt(found):
-        told.notes.append(provisional)
+    told.notes.extend([spoilt(found)] if spoilt(found) else busy)  # both are about the same programs
     return found
 
 
 def _kept_rates(
-    db: str | None, target: Target, again: bool, teams: Sequence[int] | None
+    db: str | None, target: Target, again: bool, teams: Sequence[int] | None, warn: Callable[[str], object]
 ) -> dict[str, dict[str, Any]]:
     """The log's rates. They are measured first if the log has none, or only provisional ones."""
     from autotensor.api.log import open_log
@@ -330,7 +330,7 @@ def _kept_rates(
         return {n: {"value": c.value, "unit": c.unit, "measured": c.measured} for n, c in kept.items()}
 
     with open_log(db) as store:
-        calibrated(store, target, again=again or bool(spoilt(known())), teams=teams, kernels=again)
+        calibrated(store, target, again=again or bool(spoilt(known())), teams=teams, kernels=again, warn=warn)
         return known()
 
 

@@ -55,6 +55,7 @@ from tuning_db.values import now
 
 Values = dict[str, tuple[float, str]]  # name → (value, unit)
 Said = Callable[[int, int], None]  # called with two counts of micro-kernels: measured so far, and all
+Warn = Callable[[str], object]  # called with a sentence
 
 BEYOND = 4  # an array of this many times the last cache's size fits only into memory
 MOST_BYTES = 1 << 30
@@ -98,13 +99,18 @@ LEAST_REGION_S = 5e-8
 
 
 def measure(
-    target: Target, teams: Sequence[int] | None = None, brief: bool = False, patience: Deadline = NEVER
+    target: Target,
+    teams: Sequence[int] | None = None,
+    brief: bool = False,
+    patience: Deadline = NEVER,
+    warn: Warn = log.warn,
 ) -> Values:
     """Clock, peaks, bandwidths and region latencies of this machine, by name, with units.
 
     teams: numbers of threads. The figures of one core are always measured.
     brief: a short look, for callers without much time. Disturbed samples are not measured again.
     patience: a deadline up to which other processes may time first.
+    warn: is told if other programs kept the machine busy.
     Takes about two seconds for two teams, and up to `probes.BUDGET_S` more if other programs keep the cores
     busy. It does not wait for these programs, but reports them.
     """
@@ -124,7 +130,7 @@ def measure(
     found["disturbed"] = (sum(m.disturbed for m in measured) / max(1, runs), "")
     found["others"] = (others, "cores")
     if others > BUSY:
-        log.warn(
+        warn(
             f"this machine is busy: other programs used {others:.1f} cores while it was calibrated; "
             "`autotensor doctor --calibrate` measures it again."
         )
@@ -200,6 +206,7 @@ def calibrated(
     brief: bool = False,
     patience: Deadline = NEVER,
     listener: Said = lambda done, all_: None,
+    warn: Warn = log.warn,
 ) -> Rates:
     """Rates for the target's number of threads, from the log. If they are missing, they are measured first.
 
@@ -211,6 +218,7 @@ def calibrated(
     brief: missing rates come from a short look, and are not kept. If other programs use half of the cores,
     the short look measures one core only: teams would wait long, and their rates would not be trusted.
     patience: a deadline up to which other processes on the machine may time first.
+    warn: as in `measure`.
     """
     wanted = tuple(dict.fromkeys((*(teams or ()), target.num_cores)))
     values, missing, open_ = _known(store, target, wanted)
@@ -221,7 +229,7 @@ def calibrated(
         values, missing, open_ = _known(store, target, wanted)
         if again or missing:
             crowded = brief and busy_cores() > CROWDED * usable_cores()
-            found = measure(target, (1,) if crowded else wanted, brief, patience)
+            found = measure(target, (1,) if crowded else wanted, brief, patience, warn)
             values |= {n: v for n, (v, _) in found.items()} if brief else _remember(store, found)
         if kernels and (again or open_):
             values |= _remember(store, measure_kernels(target, listener))

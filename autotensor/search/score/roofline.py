@@ -30,12 +30,12 @@ def lower_bound(task: Task, rates: Rates, *, cold: bool = True, sketches: Sequen
     """
     dag = task.workload.dag
     fastest = fastest_gain(dag, rates, task.target)
-    operations = _fewest_operations(dag, sketches) / fastest
+    operations = fewest_operations(dag, sketches) / fastest
     weights = sum(b.bytes for b in dag.inputs if b.name in dag.constants) if cold else 0
     return max(operations / (rates.flops * task.target.num_cores), weights / rates.memory_bandwidth)
 
 
-def _fewest_operations(dag: ComputeDAG, sketches: Sequence[Sketch]) -> float:
+def fewest_operations(dag: ComputeDAG, sketches: Sequence[Sketch]) -> float:
     """The operations as written, or with the sketches' algorithms, which may need fewer."""
     written = float(dag.flops() + products_of_integers(dag))
     chosen = {tuple(x for x in s.steps if isinstance(x, UseAlgorithm)) for s in sketches} - {()}

@@ -51,7 +51,7 @@ class Measuring:
         self.kernels = 0
 
     def measure(
-        self, target: Target, teams: Sequence[int] | None = None, brief: bool = False, patience: object = None
+        self, target: Target, teams: Sequence[int] | None = None, brief: bool = False, *rest: object
     ) -> Values:
         self.teams.append(tuple(teams or ()))
         return dict(self.values)
