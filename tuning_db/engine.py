@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,16 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import QueuePool
 
 from tuning_db import migrations
-from tuning_db.address import shown, without_passwords
+from tuning_db.address import shown
 from tuning_db.errors import StoreError
 from tuning_db.sentences import BUSY_TIMEOUT_S, FOREIGN_ERRORS, damaged, explain, is_busy, newer
 
 TURN_S = 0.002  # mean time after which a writer tries again; a batch of trials takes about as long
 APPLICATION_ID = 0x41544442  # "ATDB" at byte 68 of every SQLite file of ours
 IN_MEMORY = (":memory:", "sqlite://", "sqlite:///:memory:")  # addresses of logs in memory, which are not kept
+KINDS = ("sqlite", "postgresql")
+SQLITE_URL = "sqlite:///PATH"
+SERVER = "postgresql://USER@HOST/NAME, with pip install 'psycopg[binary]'"
 SQLITE_MAGIC = b"SQLite format 3\x00"
 NETWORK_FILE_SYSTEMS = (
     "nfs",
@@ -81,8 +85,16 @@ def engines(url_or_path: str | os.PathLike[str], readonly: bool) -> Opened:
             url = make_url(address)
         except (ArgumentError, ValueError):  # ValueError: the port is not a number
             raise StoreError(
-                f"'{place}' is not a database URL.", "Write sqlite:///path or postgresql://…"
+                f"'{place}' is not a database URL.", f"Write {SQLITE_URL}, or {SERVER}."
             ) from None  # without the cause, whose text may hold the address
+        if url.get_backend_name() not in KINDS:
+            near = get_close_matches(url.get_backend_name(), KINDS, n=1)
+            meant = f"Did you mean {near[0]}://? " if near else ""
+            raise StoreError(
+                f"'{place}' names an unsupported kind of database.",
+                f"{meant}A tuning log is a SQLite file ({SQLITE_URL}, or a path) or on a PostgreSQL server "
+                f"({SERVER}).",
+            )
         if url.get_backend_name() == "sqlite":
             file = Path(url.database or "")
             place = str(file)
@@ -95,14 +107,11 @@ def engines(url_or_path: str | os.PathLike[str], readonly: bool) -> Opened:
             engine = _server_engine(address, readonly)
     except ImportError as error:
         raise StoreError(
-            f"no driver for '{place}' is installed ({without_passwords(str(error), address)}).",
-            "For PostgreSQL: pip install 'psycopg[binary]'.",
+            f"the driver for '{place}' is not installed.",
+            "Write postgresql://, and pip install 'psycopg[binary]'.",
         ) from error
-    except ArgumentError as error:  # the URL is well formed, but its kind of database is unknown
-        raise StoreError(
-            f"'{place}' names an unknown kind of database.",
-            "Write sqlite:///path or postgresql://…",
-        ) from error
+    except ArgumentError as error:  # the URL is well formed, but names an unknown driver
+        raise StoreError(f"'{place}' names an unknown driver.", f"Write {SERVER}.") from error
     except FOREIGN_ERRORS as error:
         raise explain(error, place) from error
     return Opened(

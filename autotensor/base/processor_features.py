@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from autotensor.base.python_path import python_path
+from autotensor.base.registry import nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,34 @@ def objection(family: str, triple: str, cpu: str, features: str = "") -> str:
     return f"LLVM has no feature {unknown[1]!r} of {cpu!r} for {triple}." if unknown else ""
 
 
+def advice(sentence: str, family: str, cpu: str) -> str:
+    """Advice after a sentence of `objection`: the nearest name that LLVM has.
+
+    >>> advice("LLVM has no processor 'zen4' for x86_64.", "x86_64", "zen4").partition("? ")[0]
+    "Did you mean 'znver4'"
+    >>> advice("LLVM has no feature 'avx21' of 'znver4'.", "x86_64", "znver4")
+    "Did you mean 'avx2'?"
+    """
+    processors, features = _named(family)
+    if feature := re.search(r"no feature '(.*?)'", sentence):
+        return nearest(feature[1], features).rstrip()
+    return nearest(cpu, processors) + NAME_ONE if "no code generator" not in sentence else ""
+
+
+@lru_cache(maxsize=8)
+def _named(family: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """LLVM's names of the processors and features of an instruction set; none for other instruction sets."""
+    if family not in FAMILIES:
+        return (), ()
+    _, said = _by_a_child(family, "help", "")
+    processors, _, features = said.partition("Available features")
+    return tuple(_names(processors)), tuple(_names(features))
+
+
+def _names(listed: str) -> list[str]:
+    return re.findall(r"^  (\S+) +- ", listed, re.MULTILINE)
+
+
 def _no_generator(triple: str) -> str:
     import llvmlite.binding as llvm
 
@@ -199,9 +228,9 @@ def main() -> None:
 
 __all__ = [
     "FAMILIES",
-    "NAME_ONE",
     "NOT_64_BITS",
     "Family",
+    "advice",
     "family_named",
     "family_of",
     "features_named",

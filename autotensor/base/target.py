@@ -25,7 +25,7 @@ from autotensor.base.granted.tile_permission import TILES, may_use_tiles
 from autotensor.base.plugins import OWN, known_kinds, plugin
 from autotensor.base.processor_features import (
     FAMILIES,
-    NAME_ONE,
+    advice,
     family_named,
     family_of,
     features_named,
@@ -212,10 +212,10 @@ def parse(text: str | Target | None = None) -> Target:
     if kind not in KINDS:
         found = plugin(kind)
         if found is None:
-            known = ", ".join((*KINDS, *known_kinds()))
+            known = suggest(kind, (*KINDS, *known_kinds()))
             raise TargetError(
                 f"target kind {kind!r} is unknown.",
-                fix=f'Known: {known}. A processor is named as in "llvm -mcpu=znver4".',
+                fix=f'{known} A processor is named as in "llvm -mcpu=znver4".',
             )
         brought: Target = found.target(options)
         return brought
@@ -274,7 +274,7 @@ def _check_names(target: Target) -> None:
     triple = target.triple or host().triple
     sentence = objection(family_of(triple), triple, target.arch, target.features)
     if sentence:
-        raise TargetError(sentence, fix=NAME_ONE if "no processor" in sentence else "")
+        raise TargetError(sentence, fix=advice(sentence, family_of(triple), target.arch))
 
 
 def gpu(kind: str, arch: str = "") -> Target:

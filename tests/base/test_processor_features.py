@@ -69,6 +69,7 @@ def test_a_name_that_llvm_does_not_know_has_nothing(capfd: pytest.CaptureFixture
     ("options", "says"),
     [
         ("-mcpu=zen9", "LLVM has no processor 'zen9' for .* Use -mcpu=native"),
+        ("-mcpu=zen4", "LLVM has no processor 'zen4' for .* Did you mean 'znver4'"),
         ("-mcpu=i386", "LLVM has no processor 'i386' for "),
         ("-mcpu=x86-64-v9", "LLVM has no processor 'x86-64-v9' for "),
         ("-mcpu=neoverse-n99", "LLVM has no processor 'neoverse-n99' for aarch64-unknown-linux-gnu"),

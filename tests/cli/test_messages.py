@@ -133,7 +133,7 @@ CASES = [
         1,
         r"tuning log '.' is a directory. Name a file in it, such as tuning.db.",
     ),
-    (["tune", "mlp", "--db", "x://y"], 1, r"'x://y' names an unknown kind of database. .*"),
+    (["tune", "mlp", "--db", "x://y"], 1, r"'x://y' names an unsupported kind of database. .*"),
     (["tune", "mlp", "-o", "m.onnx"], 1, r"m.onnx would be taken for an ONNX model. Name it m.atm."),
     (["compile", "mlp", "--emit", "d"], 2, r"Invalid value for '--emit': .*'d' is not one of 'atm', 'c'.*"),
     (

@@ -128,8 +128,15 @@ def test_directory_below_a_file_cannot_be_made(log: Path) -> None:
 def test_not_a_url_and_no_driver() -> None:
     with pytest.raises(StoreError, match="is not a database URL"):
         connect("http//:x://y")
-    with pytest.raises(StoreError, match=r"'nosuchdb://user:.*@host/db' names an unknown kind of database"):
+    with pytest.raises(StoreError, match=r"'nosuchdb://user:.*@host/db' names an unsupported kind of"):
         connect("nosuchdb://user:secret@host/db")
+    with pytest.raises(StoreError, match=r"SQLite file .* or on a PostgreSQL server .*psycopg") as said:
+        connect("mysql://user:secret@host/db")
+    assert "MySQLdb" not in str(said.value)
+    with pytest.raises(StoreError, match=r"unsupported kind of database\. Did you mean postgresql://\? A"):
+        connect("postgres://user@host/db")
+    with pytest.raises(StoreError, match=r"names an unknown driver\. Write postgresql://USER@HOST/NAME"):
+        connect("postgresql+nosuch://user@host/db")
 
 
 def test_password_is_not_shown() -> None:

@@ -21,7 +21,7 @@ from llvmlite.binding.newpassmanagers import NewPassManager
 
 from autotensor.base import fork_locks
 from autotensor.base.errors import CodegenError, TargetError
-from autotensor.base.processor_features import FAMILIES, NAME_ONE, NOT_64_BITS
+from autotensor.base.processor_features import FAMILIES, NOT_64_BITS, advice, family_of
 from autotensor.base.target import Target, switched
 from autotensor.codegen.llvm.build_child import build_apart
 from autotensor.codegen.llvm.single_lane_stores import STORES, scalar_stores
@@ -68,7 +68,8 @@ define void @sample(ptr %p, i64 %n) {
 
 
 def _unknown_processor(arch: str, triple: str) -> TargetError:
-    return TargetError(f"LLVM has no processor {arch!r} for {triple}.", fix=NAME_ONE)
+    sentence = f"LLVM has no processor {arch!r} for {triple}."
+    return TargetError(sentence, fix=advice(sentence, family_of(triple), arch))
 
 
 @lru_cache(maxsize=64)
@@ -90,13 +91,14 @@ def _check_target(triple: str, arch: str, features: str) -> None:
         with_features = f" with features {features!r}" if 0 < len(features) < 80 else ""
         raise TargetError(
             f"there is no code for processor {arch!r}{with_features} of {triple}: {error.what}",
-            fix=NAME_ONE,
+            fix=advice(error.what, family_of(triple), arch),
         ) from error
     if "is not a recognized processor" in said:
         raise _unknown_processor(arch, triple)
     unknown = re.search(r"'(.*)' is not a recognized feature", said)
     if unknown:
-        raise TargetError(f"LLVM has no feature {unknown[1]!r} of {arch!r} for {triple}.")
+        sentence = f"LLVM has no feature {unknown[1]!r} of {arch!r} for {triple}."
+        raise TargetError(sentence, fix=advice(sentence, family_of(triple), arch))
 
 
 def machine(triple: str, arch: str, features: str, opt: int = 3) -> Any:

@@ -110,7 +110,7 @@ def measure(
     teams: numbers of threads. The figures of one core are always measured.
     brief: a short look, for callers without much time. Disturbed samples are not measured again.
     patience: a deadline up to which other processes may time first.
-    warn: is told if other programs kept the machine busy.
+    warn: gets a sentence if other programs used the cores.
     Takes about two seconds for two teams, and up to `probes.BUDGET_S` more if other programs keep the cores
     busy. It does not wait for these programs, but reports them.
     """
