@@ -17,6 +17,7 @@ from typing import Any
 
 from autotensor.api.log import Log, open_existing
 from autotensor.base import log
+from autotensor.base.counted import counted
 from autotensor.base.errors import ArtifactError, InputError, TargetError
 from autotensor.base.source_hash import source_digest
 from autotensor.base.target import GPU_KINDS, HALVES, Target, parse
@@ -65,6 +66,10 @@ class ModelPlan:
     facts: Mapping[str, Any] = field(default_factory=dict)
     updates: Mapping[str, str] = field(default_factory=dict)  # outputs that are written over inputs, by name
     opened: OpenLayout | None = None  # for a model whose extents are known only at run time
+
+    def __repr__(self) -> str:
+        groups, tasks = counted(len(self.groups), "group"), counted(len(self.tasks), "task")
+        return f"ModelPlan({self.graph.name}: {groups}, {tasks}; {self.target.key()})"
 
     def search_tasks(self, inside: Mapping[str, float] | None = None) -> list[Task]:
         """The tasks to search, at the greatest values of run-time extents.

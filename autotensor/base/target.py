@@ -132,6 +132,10 @@ class Target:
         """
         return replace(self, kind="llvm", arch=host().arch) if self.on_cores else self
 
+    def __repr__(self) -> str:
+        """One line, without the features of the processor; `to_json` has everything."""
+        return f"Target({self.key()})"
+
     def key(self) -> str:
         """Name in the tuning log: kind, architecture, vector width, thread count, numerics if strict."""
         plain = f"{self.kind}/{self.arch or 'generic'}/v{self.vector_bytes}/t{self.num_cores}"

@@ -53,6 +53,11 @@ class Sketch:
     def extended(self, steps: tuple[Step, ...], holes: tuple[Hole, ...], rule: str) -> Sketch:
         return Sketch((*self.steps, *steps), (*self.holes, *holes), (*self.made_by, rule))
 
+    def __repr__(self) -> str:
+        rules = ", ".join(self.made_by) or "no rule"
+        steps, holes = counted(len(self.steps), "step"), counted(len(self.holes), "hole")
+        return f"Sketch(by {rules}; {steps}, {holes})"
+
     def __str__(self) -> str:
         """The steps as calls, and a line for each hole."""
         holes = (f"# {h.name}: {counted(len(h.options), 'option')}, default {h.default}" for h in self.holes)

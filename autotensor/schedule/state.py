@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from autotensor.base.counted import few
 from autotensor.base.errors import ScheduleError
 from autotensor.ir.expr import Expr, Load
 from autotensor.ir.func import Buffer, Scope
@@ -175,6 +176,10 @@ class State:
             dag,
             tuple(replace(s, place=inside.get(s.name, s.place), carries=s.name in carrying) for s in made),
         )
+
+    def __repr__(self) -> str:
+        """One line, the loops of each stage. `at.lower` prints them as a program."""
+        return f"State({few(f'{s.name}: {few(x.name for x in s.leaves)}' for s in self.stages)})"
 
     @property
     def names(self) -> tuple[str, ...]:

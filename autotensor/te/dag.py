@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from autotensor.base.counted import few
 from autotensor.base.dtype import DType, int64
 from autotensor.base.errors import TensorError
 from autotensor.base.names import free_name
@@ -59,6 +60,11 @@ class ComputeDAG:
         if len({(id(t.op), t.index) for t in listed}) != len(listed):
             raise TensorError(f"the arguments list a tensor twice: {', '.join(t.name for t in listed)}.")
         return _build(listed)
+
+    def __repr__(self) -> str:
+        """One line: the stages' expressions alone would fill pages."""
+        arrays = f"{few(b.name for b in self.inputs)} -> {few(b.name for b in self.outputs)}"
+        return f"ComputeDAG({arrays}; stages {few(s.name for s in self.stages)})"
 
     def stage(self, name: str) -> StageOp:
         for s in self.stages:

@@ -34,6 +34,9 @@ class Workload:
     name: str
     dag: ComputeDAG
 
+    def __repr__(self) -> str:
+        return f"Workload({self.name}: {self.key[:12]})"
+
     @staticmethod
     def of(dag: ComputeDAG, name: str = "") -> Workload:
         canonical, _ = dag.canonical()

@@ -14,6 +14,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autotensor.base.counted import counted
 from autotensor.base.errors import InputError
 from autotensor.cli.images import PHOTOS, load_arrays
 from autotensor.cli.values import parted
@@ -274,15 +275,29 @@ def _fixed_calls(function: Function, given: Mapping[str, Any]) -> list[Call]:
     members = _members(function)
     fitting = [f for f in members if all(_agree(shape, f, name) for name, shape in given.items())]
     if not fitting:
-        asked = ", ".join(
-            f"{n} [{', '.join('?' if e is None else str(e) for e in s)}]" for n, s in given.items()
-        )
+        asked = ", ".join(in_words(n, s) for n, s in given.items())
         raise InputError(f"{function.name} is not compiled for {asked}.", fix=f"It takes {takes(function)}.")
     several = len(members) > 1
     return [
         Call(f, tuple(a for a in f.args if a.role != "output"), {}, _listed(f) if several else "")
         for f in fitting
     ]
+
+
+def in_words(name: str, shape: Partly) -> str:
+    """A shape of which only some extents are given; the others may be anything.
+
+    >>> in_words("x", (2, None)), in_words("x", (2, 64)), in_words("s", ())
+    ('x with extent 2 on axis 0', 'x of shape [2, 64]', 's of shape []')
+    >>> in_words("x", (2, None, 7)), in_words("x", (None, None))
+    ('x with extents 2 on axis 0 and 7 on axis 2', 'x with 2 axes')
+    """
+    if None not in shape:
+        return f"{name} of shape [{', '.join(map(str, shape))}]"
+    stated = [f"{e} on axis {n}" for n, e in enumerate(shape) if e is not None]
+    if not stated:
+        return f"{name} with {counted(len(shape), 'axis', 'axes')}"
+    return f"{name} with extent{'s' * (len(stated) > 1)} {' and '.join(stated)}"
 
 
 def _agree(given: Partly, function: Function, name: str) -> bool:

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from autotensor.base.counted import few
 from autotensor.base.dtype import dtype_of
 from autotensor.base.errors import ArtifactError
 from autotensor.base.target import Target
@@ -100,6 +101,14 @@ class Artifact:
     texts: Mapping[str, str] = field(default_factory=dict)  # te, nest, ir, llvm, asm …
     values: Mapping[str, Array] = field(default_factory=dict)  # bound constants and prepared arrays
     meta: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """One line, without code, texts and values. `texts` has the loops, the LLVM text and so on."""
+        code = sum(map(len, self.objects))
+        return (
+            f"Artifact({self.name}: {few(a.name for a in self.args)}; {self.target.key()}, {code:,} bytes of "
+            f"code; texts {few(self.texts)})"
+        )
 
     def __post_init__(self) -> None:
         names = [a.name for a in self.args]
