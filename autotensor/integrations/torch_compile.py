@@ -318,7 +318,7 @@ def _aot(module: torch.fx.GraphModule, examples: Sequence[Any], effects: _Effect
                 f"it makes a Python number of a tensor's value ({str(error).split()[0]}).",
                 fix="Index by tensors: x[:, i[:1]], torch.index_select.",
             ) from error
-        except RuntimeError as error:  # a part that breaks torch's rules for tracing
+        except (RuntimeError, AssertionError) as error:  # what breaks torch's rules for tracing
             raise Unsupported(f"torch cannot trace it: {first_line(error)}.") from error
     assert traced is not None, "AOT compiles what it has traced"
     return _Traced(*traced, boxed, found)

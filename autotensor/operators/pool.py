@@ -62,7 +62,7 @@ def _windows(
         f"{op}: padding={padding} must be smaller than kernel={kernel}, or a window would lie outside x.",
     )
     require(
-        all(w.span >= 0 and w.out > 0 for w in windows),
+        all(w.out > 0 for w in windows),
         f"{op}: kernel={kernel} is larger than x of shape {x.shape} ({layout}) with padding={padding}.",
     )
     return axes, windows

@@ -125,6 +125,16 @@ def test_images_and_volumes_are_sampled_at_places_between(shape):
     same(lambda x, g: sample(x, g, align_corners=False), x, grid)
 
 
+def test_places_of_grids_with_axes_of_one_element():
+    torch.manual_seed(0)
+    grid = torch.affine_grid_generator  # torch.nn.functional warns of one element
+    for shape in ((1, 3), (4, 1, 2)):
+        axes = len(shape)
+        theta = torch.randn(2, axes, axes + 1)
+        for align in (True, False):
+            same(lambda t, a=align, s=shape: grid(t, [2, 1, *s], a), theta)
+
+
 class TestWhatDependsOnNoInput:
     """Torch computes it once, if there is no converter."""
 

@@ -381,6 +381,17 @@ def test_what_is_not_converted_runs_in_eager_mode():
         check(got, torch.linalg.svdvals(x) * 2)
 
 
+def test_what_torch_cannot_trace_runs_in_eager_mode(monkeypatch):
+    def asserts(*_, **__):
+        raise AssertionError("aot_autograd expected to have an entirely functional graph")
+
+    monkeypatch.setattr(torch_compile, "aot_module_simplified", asserts)
+    f = torch.compile(lambda x: x.sin(), backend=autotensor, options={"log": ":memory:"})
+    x = torch.randn(3)
+    with pytest.warns(UserWarning, match="torch cannot trace it: aot_autograd expected"):
+        assert torch.equal(f(x), x.sin())
+
+
 def test_results_are_not_copied():
     """A compiled part reads its inputs where they are."""
     seen = []

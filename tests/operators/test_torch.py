@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import autotensor as at
 from autotensor.operators import OPERATORS
 
 pytestmark = pytest.mark.torch
@@ -87,6 +88,16 @@ def test_pools(torch: Any, kernel: int, stride: int, padding: int, ceil_mode: bo
             more = {**attrs, "count_include_pad": include}
             expected = functional.avg_pool2d(torch.from_numpy(x), kernel, **more)
             check("avg_pool2d", [x], expected, kernel=kernel, **more)
+
+
+def test_a_window_of_a_pool_may_be_larger_than_the_picture(torch: Any) -> None:
+    functional, (x,) = torch.nn.functional, draw((1, 3, 8, 1))
+    attrs = {"stride": 2, "ceil_mode": True}
+    for name in ("max_pool2d", "avg_pool2d"):
+        expected = getattr(functional, name)(torch.from_numpy(x), 2, **attrs)
+        check(name, [x], expected, kernel=2, **attrs)
+        kernel = at.compile_model(getattr(at.ops, name)(at.input(x.shape), 2, **attrs))
+        np.testing.assert_array_equal(kernel(x), expected)
 
 
 def test_adaptive_pool(torch: Any) -> None:

@@ -1,4 +1,5 @@
-"""Reads images and volumes at positions between their elements: `grid_sample` along two and three axes.
+"""Reads images and volumes at positions between their elements: `grid_sample` along two and three axes, and
+`affine_grid`, which makes the positions.
 
 Torch has a decomposition for images, but not for volumes. Source of the rules: torch's kernels,
 `aten/src/ATen/native/GridSampler.h` for volumes, `cpu/GridSamplerKernel.cpp` for images. The two kernels
@@ -42,6 +43,25 @@ def _places(coordinate: Tensor, extent: int, padding: int, align_corners: bool) 
         low, span = (0.0, extent - 1.0) if align_corners else (-0.5, float(extent))
         place = _reflected(place, low, span)
     return torch.where(place.isnan(), extent - 1, place.clamp(0, extent - 1))
+
+
+def _middles(extent: int, align_corners: bool, like: Tensor) -> Tensor:
+    """The coordinates -1 … 1 of the middles of `extent` elements: one element lies at 0."""
+    if extent <= 1:
+        return like.new_zeros((extent,))
+    end = 1.0 if align_corners else (extent - 1) / extent
+    return torch.linspace(-end, end, extent, dtype=like.dtype, device=like.device)
+
+
+@decomposes("aten.affine_grid_generator.default")
+def affine_grid_generator(theta: Tensor, size: list[int], align_corners: bool) -> Tensor:
+    """theta: [n, 2, 3] or [n, 3, 4]; size: [n, c, *out]. Result: [n, *out, 2 or 3], its last axis (x, y, z).
+    Torch's decomposition makes a tensor of a number for an axis with one element, and cannot trace that."""
+    n, _, *out = size
+    axes = torch.meshgrid(*(_middles(extent, align_corners, theta) for extent in out), indexing="ij")
+    places = torch.stack((*reversed(axes), torch.ones_like(axes[0])), -1)  # [*out, 3 or 4]
+    moved = places.reshape(1, prod(out), len(out) + 1, 1) * theta.mT[:, None]
+    return moved.sum(-2).reshape(n, *out, len(out))
 
 
 @decomposes("aten.grid_sampler_2d.default")
