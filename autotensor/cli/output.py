@@ -15,7 +15,7 @@ from autotensor.insight.text_width import columns, fold
 
 GAP = "  "
 LEAST_TEXT = 12  # least width, in characters, of a column of folded text
-MOST_LINES = 4  # most lines of a folded cell; a table that needs more is printed row by row
+MOST_LINES = 5  # most lines of a folded cell; a table that needs more is printed row by row
 NUMBER = re.compile(r"[\d.,]+ [A-Za-z]{1,2}")  # a number with a unit
 GLUE = "\u00a0"  # a space at which no line is folded
 # below tables with a column "us in use"

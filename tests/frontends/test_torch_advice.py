@@ -38,3 +38,18 @@ def test_the_advice_fits_what_is_wrong(module, fix):
     with pytest.raises(at.AutotensorError) as found:
         at.from_torch(given, (torch.ones(1, 4),))
     assert fix in str(found.value)
+
+
+class Four(nn.Module):
+    def forward(self, x):
+        return x.reshape(4, -1) if x.shape[0] == 4 else x
+
+
+def test_a_violated_constraint_is_said_with_its_reason():
+    batch = torch.export.Dim("batch", min=1, max=8)
+    with pytest.raises(at.AutotensorError) as found:
+        at.from_torch(Four(), (torch.ones(4, 8),), dynamic_shapes=({0: batch},))
+    said = str(found.value)
+    assert "Constraints violated (batch)! You marked batch as dynamic but your code specialized it" in said
+    assert "torch suggests batch = 4: give the example inputs, or dynamic_shapes, accordingly." in said
+    assert "TORCH_LOGS" not in said

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autotensor.cli.options import AsJson, example, new_app
-from autotensor.cli.output import put_json, table
+from autotensor.cli.output import put_json, say, table
 
 if TYPE_CHECKING:
     from autotensor.models import Model
@@ -29,9 +29,11 @@ def models(json: AsJson = False) -> None:
         put_json([dict(zip(heads, row, strict=True)) for row in rows])
     else:
         table(
-            ("model", "what it is", "parameters", "GFLOP", "inputs", "weights"),
-            [(name, about, _millions(n), work, what, w) for name, about, n, work, what, w in rows],
+            ("model", "what it is", "parameters", "GFLOP", "inputs"),
+            [(name, about, _millions(n), work, what) for name, about, n, work, what, _ in rows],
         )
+        own = ", ".join(name for name in MODELS if name in TRAINED)
+        say(f"weights: random, or --weights FILE; those of {own} come with it.")
 
 
 def _inputs(model: Model) -> str:

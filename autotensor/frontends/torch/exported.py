@@ -27,7 +27,7 @@ from autotensor.frontends.torch.element_types import dtype_name
 from autotensor.frontends.torch.families.creation import from_tensor
 from autotensor.frontends.torch.importer import import_nodes
 from autotensor.frontends.torch.open_shapes import OpenProgram, dim_names, is_open
-from autotensor.frontends.torch.refused_operators import first_line
+from autotensor.frontends.torch.refused_operators import first_line, reasons, suggestions
 from autotensor.graph.build import input as new_input
 from autotensor.graph.ir import Graph, GraphNode, Input
 from autotensor.graph.symbols.open_graphs import OpenGraph
@@ -152,7 +152,7 @@ def _export(
             return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
         except Exception as error:  # torch raises many kinds
             raise Unsupported(
-                f"torch.export cannot export {type(module).__name__}: {first_line(error)}.",
+                f"torch.export cannot export {type(module).__name__}: {reasons(error)}.",
                 fix=_export_advice(module, args, kwargs, error),
             ) from error
 
@@ -180,6 +180,8 @@ def _export_advice(
         return 'Its weights have no values (device "meta"): load them first.'
     if not isinstance(error, GuardOnDataDependentSymNode) and (refused := _refusal(module, args, kwargs)):
         return f"The module itself does not run on these inputs: {refused}."
+    if values := suggestions(error):
+        return f"torch suggests {values}: give the example inputs, or dynamic_shapes, accordingly."
     return 'Python decides in it: torch.compile(model, backend="autotensor") splits it there.'
 
 

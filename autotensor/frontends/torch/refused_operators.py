@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from autotensor.frontends.errors import Unsupported
 
 _DRAW = "random numbers are not supported", "Draw them outside and pass them in."
@@ -39,6 +41,9 @@ def _reason(bare: str) -> tuple[str, str]:
     return _OTHER
 
 
+_LISTED = re.compile(r"^ +- (.+)", re.MULTILINE)  # a reason in a message of torch
+
+
 def no_complex() -> Unsupported:
     """The error for complex tensors in operators that do not accept them."""
     return Unsupported(f"{_NO_COMPLEX[0]}.", fix=_NO_COMPLEX[1])
@@ -48,3 +53,20 @@ def first_line(error: Exception) -> str:
     """The message of an exception of torch, without its long explanations."""
     words = str(error).strip().splitlines() or [type(error).__name__]
     return words[0].strip().rstrip(".")
+
+
+def reasons(error: Exception) -> str:
+    """The first line, and the first sentence of each reason that torch lists below it.
+
+    >>> reasons(ValueError("Violated (n)! For more information, X.\\n  - You marked n. If D, do E."))
+    'Violated (n)! You marked n'
+    """
+    listed = [m[1].partition(". ")[0].rstrip(".") for m in _LISTED.finditer(str(error))]
+    first = first_line(error)
+    return " ".join([first.partition(" For more information")[0], "; ".join(listed)]) if listed else first
+
+
+def suggestions(error: Exception) -> str:
+    """The values that torch suggests below a message, like `batch = 4`; "" if it suggests none."""
+    _, _, below = str(error).partition("Suggested fixes:\n")
+    return ", ".join(line.strip() for line in below.partition("\n\n")[0].splitlines())
