@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -59,6 +62,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         raise pytest.UsageError(
             f"the tests of {hidden} are marked opencl elsewhere; .ci/run would miss them."
         )
+    for item in beyond_samples(items):
+        item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # modules and tests live to the end: a collection of garbage, 3 s with them, leaves them out
+
+
+def beyond_samples(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """The cases of tests marked `sample(n)` but n of each.
+
+    Checksums of the cases' names choose the n: they do not follow the order of one parameter.
+    """
+    families: dict[tuple[Path, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sample"):
+            families[item.path, getattr(item, "originalname", item.name)].append(item)
+    for family in families.values():
+        mark = family[0].get_closest_marker("sample")
+        assert mark is not None
+        yield from sorted(family, key=lambda item: crc32(item.name.encode()))[mark.args[0] :]
 
 
 @pytest.fixture(scope="session")

@@ -11,16 +11,20 @@ steps.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from autotensor import te
 from autotensor.graph.build import call, constant, ops
+from autotensor.graph.function import TeFunction
 from autotensor.graph.ir import GraphNode
 from autotensor.graph.steps import over_steps
 from autotensor.models.parts import dense
 from autotensor.models.weights import WeightSource
+from autotensor.operators import TensorType
 from autotensor.operators.operator_helpers import stage
 
 GATES = {"lstm": 4, "gru": 3}
@@ -41,8 +45,8 @@ def recurrent(
         *cell, mine = rest
         theirs = ops.dense(h, u, b_h)
         if kind == "gru":
-            return (call(gru_cell, mine, theirs, h),)
-        c, h = call(lstm_cell, mine, theirs, *cell)
+            return (call(_traced(gru_cell, mine.type, theirs.type, h.type), mine, theirs, h),)
+        c, h = call(_traced(lstm_cell, mine.type, theirs.type, *(c.type for c in cell)), mine, theirs, *cell)
         return h, c
 
     states = [constant(np.zeros((x.shape[1], hidden), np.float32))] * (2 if kind == "lstm" else 1)
@@ -63,6 +67,12 @@ def embedded(words: GraphNode, table: GraphNode) -> GraphNode:
 def by_time(x: GraphNode) -> GraphNode:
     """[batch, steps, …] ──▶ [steps, batch, …], and back."""
     return ops.transpose(x, (1, 0, *range(2, x.ndim)))
+
+
+@lru_cache
+def _traced(cell: Callable[..., Any], *types: TensorType) -> TeFunction:
+    """A cell is traced once for all steps, layers and directions."""
+    return TeFunction.trace(cell, types)
 
 
 # -- cells -------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ DATA = {"x": np.random.default_rng(2).standard_normal((12, 3, 12, 12)).astype(np
         ("dynamic", ["c1", "c2", "y"], ()),
     ],
 )
+@pytest.mark.sample(1)
 def test_files_of_onnxruntime(name, layers, alone):
     found = at.compare(FLOATS, FILES / f"{name}.onnx", DATA)
     assert [c.name for c in found.layers] == layers

@@ -45,6 +45,7 @@ def attention(x, g, b, w):
         (attention, [(2, 5, 64), (64,), (64,), (64, 32)]),
     ],
 )
+@pytest.mark.sample(3)
 def test_bits_do_not_depend_on_what_is_computed_together(build, shapes) -> None:
     rng = np.random.default_rng(0)
     inputs = [input(s) for s in shapes]

@@ -63,6 +63,7 @@ def test_a_right_model_is_right(graph, tmp_path):
 
 
 @pytest.mark.parametrize("mutation", planting.MUTATIONS)
+@pytest.mark.sample(2)
 def test_a_planted_kernel_is_named_and_none_of_its_successors(plan, mutation):
     for task in range(len(plan.tasks)):
         found = planting.model_with(plan, task, mutation)
@@ -136,6 +137,7 @@ def test_the_script_shows_it(plan, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["sin", "tan", "exp", "round"])
+@pytest.mark.sample(2)
 def test_what_magnifies_roundings_is_not_called_wrong(name):
     w = np.random.default_rng(3).standard_normal((64, 64)).astype(np.float32)
     x = at.input((64, 64), name="x")

@@ -48,6 +48,7 @@ def expected():
 
 
 @pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.sample(5)
 def test_a_variant_builds_and_is_right(name, tmp_path):
     path = tmp_path / "v.atm"
     facts = build(VARIANTS[name], network(), path, threads=2)

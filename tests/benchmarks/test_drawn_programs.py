@@ -51,6 +51,7 @@ def check(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", range(24))
+@pytest.mark.sample(5)
 def test_drawn(number: int) -> None:
     check(number)
 
@@ -71,6 +72,7 @@ def test_the_same_number_is_the_same_program(kind: str) -> None:
 @pytest.mark.parametrize(
     "p", [p for p in PROGRAMS if p.suite in ("images", "stencils")], ids=lambda p: p.name
 )
+@pytest.mark.sample(4)
 def test_defaults_of_the_suites(p: Program) -> None:
     compare(p, at.build(list(p.te()))(*p.inputs()), p.reference())
 

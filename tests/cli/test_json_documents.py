@@ -146,6 +146,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("verb", cli_verbs.VERBS)
+@pytest.mark.sample(15)
 def test_documents_are_as_the_page_says(verb: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cli_verbs.enter(folder, monkeypatch)
     said = cli(*cli_verbs.VERBS[verb], "--json")

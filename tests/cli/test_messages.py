@@ -296,6 +296,7 @@ REPLACED = r" Name another file with --out, or replace it by --force\."
         (["mlp", "--weights", "w.npz"], r"m.atm holds mlp with weights random, not weights from w.npz\."),
     ],
 )
+@pytest.mark.sample(3)
 def test_a_file_of_another_configuration_is_not_replaced(tmp_path, verb, words, message):
     own = [] if "--threads" in words else ["--threads", "1"]
     assert cli("compile", "mlp", "-o", "m.atm", "--threads", "1").code == 0
@@ -381,6 +382,7 @@ READ_ONLY = 'mount --bind "$0" "$0"; mount -o remount,ro,bind "$0"'
         ["run", "mlp", "--output", "y.npy", "--db", "../log.db", "--batch", "16384"],
     ],
 )
+@pytest.mark.sample(1)
 def test_full_disk(tmp_path, words):
     log, folder = calibrated_log(tmp_path / "log.db"), tmp_path / "small"
     folder.mkdir()
@@ -473,6 +475,7 @@ def test_a_sentence_of_another_library_ends_with_one_period(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "remedy"), [("xgboost", "The command line needs all packages"), ("PIL.Image", "pip install pil")]
 )
+@pytest.mark.sample(1)
 def test_missing_package(monkeypatch, name, remedy):
     from autotensor.cli.verbs import models
 

@@ -51,6 +51,7 @@ def test_every_verb_is_here() -> None:
 @pytest.mark.parametrize(
     ("name", "width"), [(v, w) for v in cli_verbs.VERBS for w in (80, 40) if w == 40 or v not in SLOW]
 )
+@pytest.mark.sample(26)
 def test_no_line_is_wider_than_the_terminal(name: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     said = cli(*cli_verbs.VERBS[name])

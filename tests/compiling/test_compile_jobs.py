@@ -110,6 +110,7 @@ def test_aside_children_alone_compile(jobs, slow, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("aside", [False, True])
 @pytest.mark.parametrize("ends", ["import os; os._exit(3)", "serve(lambda line: os._exit(3))"])
+@pytest.mark.sample(1)
 def test_a_child_that_dies_is_missed_by_nobody(
     ends: str, aside: bool, jobs, slow, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -129,6 +129,7 @@ def answers(store: TrialStore) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.sample(4)
 def test_what_is_needed_stays_and_nothing_else(
     store: TrialStore, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,6 +117,7 @@ def test_there_are_thirty() -> None:
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda q: str(q.number))
+@pytest.mark.sample(12)
 def test_the_verb_and_the_sql_agree(question: Question, log: Log) -> None:
     names = dict(log.names)
     if "OTHER_RUN" in question.verb:

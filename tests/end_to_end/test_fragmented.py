@@ -88,6 +88,7 @@ def networks(tmp_path_factory):
 
 
 @pytest.mark.parametrize("holes", HOLES)
+@pytest.mark.sample(1)
 def test_one_kernel(holes: int) -> None:
     in_pieces(BUILT, holes)
 

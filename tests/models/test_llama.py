@@ -49,6 +49,7 @@ def test_chunks_and_single_words_say_the_same():
 
 @pytest.mark.parametrize("kept", ["float16", "bfloat16"])
 @pytest.mark.parametrize("chunk", [1, 6])
+@pytest.mark.sample(2)
 def test_a_cache_of_half_the_bytes(kept, chunk):
     words, capacity = np.random.default_rng(0).integers(0, TINY.vocabulary, (1, 6)), 9
     found = {}
@@ -175,6 +176,7 @@ def test_folders_that_cannot_be_read(name, text, said, tmp_path):
 
 
 @pytest.mark.parametrize(("bits", "group"), [(4, 32), (8, 32), (8, 64)])
+@pytest.mark.sample(1)
 def test_packed_weights_say_what_they_stand_for(bits, group):
     """Weights that are rounded when the graph is built, or given in packed form, give the same as the floats
     of the packed weights."""

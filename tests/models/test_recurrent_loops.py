@@ -52,6 +52,7 @@ def test_scans_in_graphs() -> None:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.sample(1)
 def test_gradients_equal_those_of_written_out_steps(reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     x = at.input((12, 3, 20))
 
@@ -93,6 +94,7 @@ def test_a_step_whose_state_stays() -> None:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.sample(1)
 def test_what_steps_give_besides_states(reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """States of several shapes and types. Results read the old state, the new state, a row, or none of
     them."""

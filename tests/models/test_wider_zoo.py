@@ -69,6 +69,7 @@ def test_known_sizes(name):
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in MODELS if n != "resnet"]
 )
+@pytest.mark.sample(6)
 def test_the_list_says_what_is_there(name, monkeypatch):
     """Work, parameters and inputs of the full models. Weights are one number each: only counted."""
     monkeypatch.setattr(weights, "draw", lambda n, shape, seed: np.full(shape, len(n) + seed, np.float32))
@@ -82,6 +83,7 @@ def test_the_list_says_what_is_there(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", WIDER)
+@pytest.mark.sample(5)
 def test_rules_keep_the_meaning(name):
     graph, arrays = WIDER[name]()
     expected, got = evaluate(graph, **arrays), evaluate(optimize(graph), **arrays)

@@ -30,6 +30,7 @@ def compiled(given: list[np.ndarray]) -> at.Module:
 
 @pytest.mark.parametrize("kept", ["float32", "float16"])
 @pytest.mark.parametrize(("rows", "tokens"), [(2, 1), (1, 1), (8, 1), (10, 5)])
+@pytest.mark.sample(3)
 def test_places_that_are_not_filled(rows: int, tokens: int, kept: str) -> None:
     given = arrays(rows, tokens, 0, kept)
     f = compiled(given)

@@ -43,6 +43,7 @@ SIZES = {
 
 @pytest.mark.parametrize("processor", PROCESSORS)
 @pytest.mark.parametrize("what", SIZES)
+@pytest.mark.sample(8)
 def test_default_schedules_give_the_right_numbers(processor: str, what: str) -> None:
     name, case = SIZES[what]
     op, target = OPERATORS.get(name), parse(f"llvm -mcpu={processor} -threads=2")
@@ -65,6 +66,7 @@ def test_default_schedules_give_the_right_numbers(processor: str, what: str) -> 
 
 @pytest.mark.parametrize("processor", PROCESSORS)
 @pytest.mark.parametrize("numerics", ["strict", "fast"])
+@pytest.mark.sample(2)
 def test_register_tiles_fit_sixteen_registers(processor: str, numerics: str) -> None:
     """Half as many vector registers, and narrower ones: the tile's rule must know.
 

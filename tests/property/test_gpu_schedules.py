@@ -31,6 +31,7 @@ CUDA = parse("cuda -arch=sm_80")  # copies are asynchronous, and lanes exchange 
     [*((n, TARGET) for n in ANYWHERE), *((n, CUDA) for n in CASES)],
     ids=lambda x: x if isinstance(x, str) else x.kind,
 )
+@pytest.mark.sample(24)
 def test_the_cases(name: str, target: Target) -> None:
     s = CASES[name]()
     check_gpu(s.dag, s.trace, target=target)
@@ -48,6 +49,7 @@ def test_exchanges_and_copies_are_really_there() -> None:
 
 
 @pytest.mark.parametrize("seed", range(0, 48, 12))
+@pytest.mark.sample(2)
 def test_known_seeds(seed: int) -> None:
     for n in range(seed, seed + 12):
         _check(n)

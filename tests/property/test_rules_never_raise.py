@@ -37,7 +37,7 @@ def check(graph: Graph) -> None:
             assert generate(task.workload.dag, target)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=QUIET)
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=QUIET)
 @given(networks())
 def test_of_random_networks(graph: Graph) -> None:
     check(graph)

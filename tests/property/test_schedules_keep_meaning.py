@@ -33,6 +33,7 @@ def test_any_legal_trace(case: Case) -> None:
 
 
 @pytest.mark.parametrize("seed", range(0, 60, 10))
+@pytest.mark.sample(3)
 def test_known_seeds(seed: int) -> None:
     """The first cases of the long run."""
     for n in range(seed, seed + 10):

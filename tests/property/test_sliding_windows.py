@@ -15,6 +15,7 @@ CHUNK = 50
 
 
 @pytest.mark.parametrize("seed", range(16))
+@pytest.mark.sample(6)
 def test_any_chain_and_ring(seed: int) -> None:
     dag, trace = sliding_case(random.Random(seed))
     check(dag, trace, seed=seed)

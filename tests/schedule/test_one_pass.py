@@ -153,6 +153,7 @@ def test_only_an_order_of_all_elements_is_sorted_by(before, dtype, fits):
 @pytest.mark.parametrize(
     ("rows", "terms", "columns"), [(7, 5, 3), (1, 9, 4), (8, 1, 17), (33, 40, 32), (19, 21, None)]
 )
+@pytest.mark.sample(6)
 def test_scatters_agree(rows, terms, columns, join):
     *_, out = scatter(rows, terms, columns, join)
     s = te.create_schedule(out)
@@ -191,6 +192,7 @@ def test_of_two_equations_of_one_axis_one_stays_a_condition(place):
 @pytest.mark.parametrize("join", JOINS)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(("shape", "axis"), [((9,), 0), ((5, 8), 1), ((3, 7, 20), 1), ((2, 1), 1)])
+@pytest.mark.sample(16)
 def test_running_reductions_agree(shape, axis, order, join):
     _, out = running_sum(shape, axis, order, join)
     s = te.create_schedule(out)
@@ -209,6 +211,7 @@ def test_running_reductions_agree(shape, axis, order, join):
     [((1,), 0, 1), ((9,), 0, 9), ((40,), 0, 3), ((3, 70), 1, 70), ((3, 70), 1, 1), ((2, 66, 5), 1, 65)],
 )
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.sample(4)
 def test_sorts_agree(shape, axis, count, dtype):
     x = te.placeholder(shape, dtype, name="x")
     out = top_positions(x, count, axis)
@@ -221,6 +224,7 @@ def test_sorts_agree(shape, axis, count, dtype):
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.sample(1)
 def test_rules_write_them(threads):
     target = at.base.target.parse(f"llvm -threads={threads}")
     for args, word in (
@@ -246,6 +250,7 @@ def test_rules_write_them(threads):
 @pytest.mark.parametrize("join", JOINS)
 @pytest.mark.parametrize("order", ["up to", "before"])
 @pytest.mark.parametrize("shape", [(100,), (40, 2, 2), (70, 33)])
+@pytest.mark.sample(4)
 def test_from_the_beginning_of_the_first_axis_they_are_recurrences(shape, order, join):
     dag = ComputeDAG.of([*running_sum(shape, 0, order, join)])
     for numerics in ("fast", "strict"):
@@ -345,6 +350,7 @@ def test_a_stage_inside_another_is_refused():
     ("shape", "index", "axis"),
     [((41,), (67,), 0), ((31, 17), (50, 17), 0), ((5, 33), (4, 40), 1), ((3, 40, 6), (2, 71, 5), 1)],
 )
+@pytest.mark.sample(6)
 def test_scatter_elements_with_duplicates(shape, index, axis, reduction):
     rng = np.random.default_rng(len(shape))
     x = rng.integers(-3, 4, shape).astype(np.float32)
@@ -358,6 +364,7 @@ def test_scatter_elements_with_duplicates(shape, index, axis, reduction):
 
 @pytest.mark.parametrize(("n", "count"), [(33, 33), (100, 7), (257, 64), (257, 65), (1000, 1000)])
 @pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.sample(3)
 def test_sorting_puts_nan_where_numpy_does(n, count, largest):
     rng = np.random.default_rng(n)
     x = rng.integers(-20, 20, (3, n)).astype(np.float32)

@@ -121,6 +121,7 @@ def is_only_told_elsewhere(line: str) -> bool:
 @pytest.mark.parametrize(
     "change", [pytest.param(c, marks=[pytest.mark.slow] * (n > 1)) for n, c in enumerate(WRONG_CALLS)]
 )
+@pytest.mark.sample(1)
 def test_a_wrong_call_is_found(change: str) -> None:
     done = child(sys.executable, str(HERE / "exercise_cuda.py"), change)
     assert done.returncode != 0

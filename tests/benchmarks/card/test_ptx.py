@@ -38,6 +38,7 @@ Edit = Callable[[str], str]
 
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sample(16)
 def test_every_kernel_of_the_tests(name: str, arch: str) -> None:
     """The results are right, and the oracle has checked all instructions of whole warps."""
     s = CASES[name]()

@@ -76,11 +76,19 @@ def shown_again(failure: dict[str, Any]) -> str:
     return f"{found.stderr}\nended with {found.returncode}"
 
 
-def test_planted_failures_of_items_are_each_reported_by_name(tmp_path: Path) -> None:
-    items = [*PLANTED, "kernels/arg_max"]
-    plant = json.dumps(PLANTED)
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param([*PLANTED], marks=pytest.mark.slow, id="all"),
+        pytest.param(["kernels/elementwise", "kernels/matmul", "kernels/row_sums"], id="some"),
+    ],
+)
+def test_planted_failures_of_items_are_each_reported_by_name(tmp_path: Path, names: list[str]) -> None:
+    planted = {name: PLANTED[name] for name in names}
+    items = [*planted, "kernels/arg_max"]
+    plant = json.dumps(planted)
     found = run(tmp_path, "--stages", "kernels", "--only", *items, "--plant", plant, "--item-s", "6")
-    assert {f"{f['stage']}/{f['item']}": f["kind"] for f in found["failures"]} == PLANTED
+    assert {f"{f['stage']}/{f['item']}": f["kind"] for f in found["failures"]} == planted
     assert set(found["stages"]["kernels"]["rows"]) == {"arg_max"}, "the rest goes on"
     one = next(f for f in found["failures"] if f["kind"] == "launch error")
     assert "CUDA_ERROR_INVALID_VALUE" in shown_again(one)
@@ -94,6 +102,7 @@ def test_every_repro_shows_its_failure_again(tmp_path: Path) -> None:
         assert (UNENDED if failure["kind"] == "hang" else words) in shown_again(failure), failure
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("fault", OF_THE_CARD)
 def test_a_card_that_does_not_fit_ends_nothing_in_a_trace(tmp_path: Path, fault: str) -> None:
     plant = json.dumps({"*": fault})
@@ -105,6 +114,7 @@ def test_a_card_that_does_not_fit_ends_nothing_in_a_trace(tmp_path: Path, fault:
     assert not_run["repro"] == of_the_card["repro"], "what keeps it from running is shown"
 
 
+@pytest.mark.slow
 def test_a_stage_that_is_too_slow_is_left_at_its_limit(tmp_path: Path) -> None:
     plant = json.dumps({"kernels/matmul": "time limit"})
     items = ("kernels/elementwise", "kernels/matmul", "kernels/row_sums")
@@ -123,9 +133,8 @@ def test_a_stage_that_is_too_slow_is_left_at_its_limit(tmp_path: Path) -> None:
     assert set(again["stages"]["kernels"]["rows"]) == {i.partition("/")[2] for i in items}
 
 
-@pytest.mark.parametrize(
-    "moment", [pytest.param(n, marks=() if n in (2, 7, 14) else pytest.mark.slow) for n in range(20)]
-)
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("moment", range(20))
 def test_killed_it_goes_on_where_it_was(tmp_path: Path, moment: int) -> None:
     """The command is killed when its journal has `moment` lines. In every other case, the last line is cut
     off."""

@@ -30,6 +30,7 @@ def sketches(dag: ComputeDAG) -> list[Sketch]:
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.sample(8)
 def test_the_default_is_right(name: str, arch: str) -> None:
     dag = PRODUCTS[name]
     text = check_ptx(dag, default_trace(dag, parse(f"cuda -arch={arch}")), arch)
@@ -52,6 +53,7 @@ def drawn(name: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.sample(4)
 def test_a_drawn_tile_is_right(name: str) -> None:
     drawn(name, 1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
+import pytest
 import repeated_tunes
 from repeated_tunes import alike, interval_of_median, row_of
 
@@ -38,6 +39,7 @@ def test_an_interval_that_holds_half_of_a_fault_is_no_tie():
     assert interval_of_median([1.0] * 31 + [1.2] * 30)[1] == 1.2
 
 
+@pytest.mark.slow
 def test_a_program_is_tuned_from_nothing_and_its_files_are_timed(tmp_path, monkeypatch):
     monkeypatch.setattr(repeated_tunes, "ROUNDS", 5)
     asked = Namespace(tunes=2, trials=4)

@@ -120,6 +120,7 @@ def test_an_unfinished_space_is_not_replayed(space, tmp_path):
 
 
 @pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.sample(4)
 def test_every_policy_finds_the_best_when_it_may_ask_for_everything(space, name):
     if name == "hot-only":
         space.found["hot"] = space.found["graph"]

@@ -53,6 +53,7 @@ def written() -> None:
         (("--input", "x.npz"), (2, 8)),
     ],
 )
+@pytest.mark.sample(3)
 def test_run_takes_the_extents_and_says_them(words, extents):
     written()
     x = np.random.default_rng(1).standard_normal((2, 8, 16)).astype(np.float32)

@@ -43,6 +43,7 @@ def test_sources(name: str, target: str, golden: Golden) -> None:
 @needs_nvrtc
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sample(16)
 def test_nvrtc_compiles_every_case(name: str, arch: str) -> None:
     artifact = built(name, f"cuda -arch={arch}")
     made = nvrtc.compile_source(artifact.texts["cuda"], arch)

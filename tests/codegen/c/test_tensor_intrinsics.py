@@ -106,6 +106,7 @@ def by_instruction(f: Fragments, memory: dict[str, np.ndarray]) -> list[dict[int
 
 
 @pytest.mark.parametrize("name", ["tensor_cores_tf32", "tensor_cores_f16", "tensor_cores_swizzled"])
+@pytest.mark.sample(1)
 def test_the_instruction_computes_what_the_loops_do(name: str) -> None:
     loop = marked(CASES[name]())
     f = fragments(loop)

@@ -68,6 +68,7 @@ def check(dag: ComputeDAG, values: dict[str, Any], target: Any, processor: str, 
 
 
 @pytest.mark.parametrize(("name", "number"), SAMPLE, ids=[f"{name}-{n}" for name, n in SAMPLE])
+@pytest.mark.sample(2)
 def test_operators(name: str, number: int, tmp_path: Path) -> None:
     check_operator(name, number, "neoverse-n2", tmp_path)
 
@@ -89,6 +90,7 @@ DOTS = {
 
 
 @pytest.mark.parametrize("case", DOTS, ids=DOTS.values())
+@pytest.mark.sample(1)
 def test_dot_instructions(case: tuple[str, str, str, str], tmp_path: Path) -> None:
     left, right, sums, processor = case
     A = te.placeholder((8, 64), left, name="A")
@@ -106,6 +108,7 @@ def test_dot_instructions(case: tuple[str, str, str, str], tmp_path: Path) -> No
 
 @pytest.mark.parametrize("processor", [*PROCESSORS][-1:])
 @pytest.mark.parametrize("name", SAMPLE_MODELS)
+@pytest.mark.sample(1)
 def test_models(name: str, processor: str, tmp_path: Path) -> None:
     check_model(name, processor, tmp_path)
 

@@ -66,6 +66,7 @@ RACES = {
 
 
 @pytest.mark.parametrize("planted", RACES)
+@pytest.mark.sample(1)
 def test_a_planted_race_is_found(planted: str, meeting: Module, tmp_path: Path) -> None:
     made = program(meeting, tmp_path, for_threads, THREADS, **RACES[planted])
     assert any("ThreadSanitizer: data race" in ran(made, *MANY, code=(0, 1, RACE)) for _ in range(RUNS))

@@ -24,6 +24,7 @@ def table_of(shape, kind="uint8", entries=256):
 @pytest.mark.parametrize("shape", [(64,), (3, 64), (5, 37), (16,), (2, 200), (1000,), (9, 3)])
 @pytest.mark.parametrize("kind", ["uint8", "int8", "int16"])
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64-v3"])
+@pytest.mark.sample(12)
 def test_every_byte_finds_its_element(shape, kind, target):
     x = RNG.integers(0, 256, shape).astype("uint8")
     t = RNG.integers(-128, 128, 256).astype(kind)

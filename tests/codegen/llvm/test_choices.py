@@ -35,6 +35,7 @@ def masked(n: int, dtype: str = "float32") -> ComputeDAG:
 @pytest.mark.parametrize("lanes", [2, 3, 4, 8, 12, 16, 32])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
 @pytest.mark.parametrize("target", TARGETS, ids=str)
+@pytest.mark.sample(20)
 def test_of_vectors_of_any_width(lanes: int, dtype: str, target) -> None:  # type: ignore[no-untyped-def]
     dag = masked(2 * lanes, dtype)
     trace = Trace((SplitStep("c", "j", (lanes,)), Reorder("c", ("j.0", "k", "j.1")), Vectorize("c", "j.1")))

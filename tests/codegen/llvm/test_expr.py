@@ -81,6 +81,7 @@ def test_float_arithmetic(t: DType, lanes: int) -> None:
 
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("t", INTS, ids=str)
+@pytest.mark.sample(6)
 def test_integer_arithmetic_wraps(t: DType, lanes: int) -> None:
     a, b = data(t, 1), data(t, 2)
     shift = np.random.default_rng(3).integers(0, 7, a.size).astype(a.dtype)
@@ -104,6 +105,7 @@ def test_integer_arithmetic_wraps(t: DType, lanes: int) -> None:
 
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("t", INTS, ids=str)
+@pytest.mark.sample(6)
 def test_division_rounds_down(t: DType, lanes: int) -> None:
     least = np.iinfo(t.numpy).min
     a = np.concatenate([data(t, 1, 56), np.array([least, least, 0, 1, 7, least, 5, 9]).astype(t.numpy)])
@@ -147,6 +149,7 @@ TREES: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("t", FLOATS, ids=str)
 @pytest.mark.parametrize("tree", TREES)
+@pytest.mark.sample(12)
 def test_chains_of_min_and_max_keep_nan_and_the_first_zero(tree: str, t: DType, lanes: int) -> None:
     """Two steps of a chain share the instructions that keep NaN."""
     ends = [np.nan, -np.inf, -1.0, -0.0, 0.0, np.inf]
@@ -165,6 +168,7 @@ def test_chains_of_min_and_max_keep_nan_and_the_first_zero(tree: str, t: DType, 
 
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("t", [*INTS, *FLOATS], ids=str)
+@pytest.mark.sample(8)
 def test_comparisons_and_select(t: DType, lanes: int) -> None:
     a, b = data(t, 1), data(t, 2)
     b[::3] = a[::3]
@@ -201,6 +205,7 @@ def test_bool_logic(lanes: int) -> None:
 
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("old", [bool_, *INTS, *FLOATS], ids=str)
+@pytest.mark.sample(9)
 def test_casts(old: DType, lanes: int) -> None:
     a = data(old, 1)
     for new in (bool_, *INTS, *FLOATS):

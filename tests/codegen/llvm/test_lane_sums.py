@@ -48,6 +48,7 @@ def wrong(form: str, k: int) -> int:
 
 @pytest.mark.parametrize("k", [16, 32, 64])
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.sample(3)
 def test_no_lane_is_left_out(form: str, k: int) -> None:
     assert wrong(form, k) == 0
 

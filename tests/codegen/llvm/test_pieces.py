@@ -26,6 +26,7 @@ def copied_rows(columns: int, mcpu: str) -> Module:
 
 @pytest.mark.parametrize("columns", range(1, 17))
 @pytest.mark.parametrize("mcpu", ["x86-64-v3", "znver1"])
+@pytest.mark.sample(12)
 def test_tails_of_every_length_are_moved_and_nothing_beyond_them(columns: int, mcpu: str) -> None:
     try:
         f = copied_rows(columns, mcpu)

@@ -53,6 +53,7 @@ def stages(dag: ComputeDAG) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("how", SAME)
+@pytest.mark.sample(1)
 def test_what_is_the_same_is_computed_once(how: str) -> None:
     dag = program(*SAME[how])
     assert stages(dag) == [["r" if how == "of terms" else "j"]]

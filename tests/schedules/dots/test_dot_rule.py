@@ -112,6 +112,7 @@ CASES = [
 
 @pytest.mark.parametrize("target", [AMX, VNNI, AVX2], ids=["amx", "vnni", "avx2"])
 @pytest.mark.parametrize(("shape", "types", "zeros"), CASES)
+@pytest.mark.sample(6)
 def test_sketches_are_exact(shape, types, zeros, target: Target) -> None:
     dag = product(*shape, types, zeros)
     inputs, rng = operands(dag, 3), random.Random(4)
@@ -231,6 +232,7 @@ def convolution(
         (19, 8, 16, 3, 1, 0),
     ],
 )
+@pytest.mark.sample(5)
 def test_convolutions_are_exact(h, ci, co, k, stride, zero, types, target: Target) -> None:
     dag = convolution(h, ci, co, k, stride, zero, types)
     inputs, rng = operands(dag, 5), random.Random(6)

@@ -79,6 +79,7 @@ def applies(dag: ComputeDAG) -> bool:
 @pytest.mark.parametrize("types", [("uint8", "int8"), ("int8", "int8")])
 @pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.sample(4)
 def test_they_are_exact_and_have_dots(layer, types, target) -> None:
     target = parse(f"llvm -mcpu={target} -threads=2")
     dag, rng = convolution(*layer, types), np.random.default_rng(3)
@@ -101,6 +102,7 @@ def test_they_are_exact_and_have_dots(layer, types, target) -> None:
         ((8, 2, 16, 4, 1, 1, 0, 0, 0), False),  # channels fill groups of two
     ],
 )
+@pytest.mark.sample(1)
 def test_windows_in_bfloat16(layer, joined: bool) -> None:
     dag, rng = convolution(*layer, HALF), np.random.default_rng(3)
     inputs = {b.name: rng.integers(-8, 9, b.shape).astype(b.dtype.numpy) for b in dag.inputs}

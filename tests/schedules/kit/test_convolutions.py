@@ -119,6 +119,7 @@ def run(dag, trace, target, arrays):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sample(20)
 def test_every_sketch_computes_it(name, target):
     dag, rng = build(name), random.Random(name)
     arrays = integers(dag)
@@ -142,6 +143,7 @@ def test_every_sketch_computes_it(name, target):
         "one dimension",
     ],
 )
+@pytest.mark.sample(2)
 def test_passes_and_texts_agree(name):
     """Checks by the interpreter on loops, with every pass verified, by native code on 1 to 16 threads, and
     with traces as text."""
@@ -201,6 +203,7 @@ def few_channels_then(activation, bias=False):
 @pytest.mark.parametrize(
     ("activation", "bias", "apart"), [("tanh", False, True), ("tanh", True, False), ("relu", False, False)]
 )
+@pytest.mark.sample(1)
 def test_what_takes_long_comes_behind_few_channels_in_whole_vectors(activation, bias, apart):
     """Sums of lanes are single numbers. With 24 separate calls of tanh, a tile had 34 vectors on the
     stack."""

@@ -20,6 +20,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize("name", BODIES)
+@pytest.mark.sample(2)
 def test_a_box_holds_what_is_read(name: str) -> None:
     x = te.placeholder((40, 40), name="x")
     y = te.compute((16, 16), lambda i, j: BODIES[name](x, i, j), name="y")

@@ -91,6 +91,7 @@ def ours(dag, target):
     ("name", "text"),
     [*((name, HOST) for name in CASES), *((n, t) for n in ("several", "padding") for t in OLDER)],
 )
+@pytest.mark.sample(4)
 def test_any_decision_gives_attention(name, text):
     dag, target, draws = CASES[name](), parse(text), random.Random(name)
     arrays = arrays_of(dag)

@@ -91,6 +91,7 @@ ALL = {
 
 
 @pytest.mark.parametrize("name", ALL)
+@pytest.mark.sample(7)
 def test_every_spelling_takes_one_pass(name: str) -> None:
     dag = ALL[name]
     trace = default_trace(dag, TARGET)
@@ -101,6 +102,7 @@ def test_every_spelling_takes_one_pass(name: str) -> None:
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("name", ALL)
+@pytest.mark.sample(16)
 def test_what_is_not_finite_counts_as_written(name: str, value: float) -> None:
     """0 times infinity is NaN, in every element that has such a term."""
     dag, rng = ALL[name], np.random.default_rng(0)

@@ -49,6 +49,7 @@ def lowered(dag: ComputeDAG, target: Target) -> Program:
     "shape",
     [(1, 1000, 512), (7, 5, 3), (512, 512, 512), (49, 2048, 512), (33, 17, 129), (24, 32320, 1024)],
 )
+@pytest.mark.sample(8)
 def test_defaults_of_products_keep_the_limits(text: str, shape: tuple[int, int, int]) -> None:
     dag, target = product(*shape), parse(text)
     (kernel,) = lowered(dag, target).run  # the ReLU is computed with the tile

@@ -84,6 +84,7 @@ def test_turned_twice_is_not_turned(between: bool) -> None:
 
 
 @pytest.mark.parametrize("directions", [1, 9])
+@pytest.mark.sample(1)
 def test_what_comes_to_be_read_at_many_points_is_weighed(directions: int) -> None:
     """Several stages read a sum at points of their own, and one stage reads them all, like the directions in
     which particles stream."""

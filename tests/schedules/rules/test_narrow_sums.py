@@ -69,6 +69,7 @@ WIDE: dict[str, ComputeDAG] = {
 
 
 @pytest.mark.parametrize("how", NARROW)
+@pytest.mark.sample(3)
 def test_sums_that_fit_are_narrow(how: str) -> None:
     dag, wanted = NARROW[how]
     state = State.initial(dag)

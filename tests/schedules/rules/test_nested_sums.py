@@ -55,6 +55,7 @@ def of_rule(args: list[te.Tensor]):
     "shape", [(1, 40, 3, 16, 4), (5, 33, 2, 16, 4), (3, 64, 2, 8, 8), (1, 16, 1, 1, 4), (2, 19, 3, 70, 8)]
 )
 @pytest.mark.parametrize("inner_last", [True, False])
+@pytest.mark.sample(3)
 def test_sketches_keep_the_meaning(shape, inner_last):
     args = scaled(*shape, inner_last=inner_last)
     dag = ComputeDAG.of(args)
@@ -171,6 +172,7 @@ def test_several_inner_sums_of_a_tile_are_registers():
 
 
 @pytest.mark.parametrize("seed", range(16))
+@pytest.mark.sample(3)
 def test_inner_sums_together_keep_the_meaning(seed):
     rng = random.Random(seed)
     sizes = (

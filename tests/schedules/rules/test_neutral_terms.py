@@ -45,6 +45,7 @@ def uses(dag: ComputeDAG, kind: type) -> bool:
 @pytest.mark.parametrize(("reducer", "join"), [(te.max, np.maximum), (te.min, np.minimum)])
 @pytest.mark.parametrize("dtype", ["float32", "int16"])
 @pytest.mark.parametrize("places", [range(M), [2], [2, 9]])
+@pytest.mark.sample(4)
 def test_each_place_has_its_terms(reducer: Any, join: Any, dtype: str, places: Any) -> None:
     """If all terms belong to one place, the other number is not among its terms."""
     rng = np.random.default_rng(0)

@@ -56,6 +56,7 @@ def by_dots(args: list[te.Tensor], target: str):
         (1, 24, 2, 8, 2),
     ],
 )
+@pytest.mark.sample(4)
 def test_sums_are_exact(shape, kind):
     """Scales are powers of two, so that float32 rounds nothing."""
     args = scaled(*shape, kind=kind)

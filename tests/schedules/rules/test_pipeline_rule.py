@@ -102,6 +102,7 @@ def draws(seed: int, sketches: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
+@pytest.mark.sample(4)
 def test_any_plan_and_decision_gives_the_same(seed: int) -> None:
     draws(seed, 1)
 
@@ -196,10 +197,10 @@ def slides(sketch: Any) -> bool:
 
 def test_stages_slide_whatever_is_computed_behind_them() -> None:
     """Another result was scheduled before, and its holes are still open."""
-    x = y = te.placeholder((266, 266), name="x")
+    x = y = te.placeholder((42, 138), name="x")
     for n in range(5):
         y = cross(y, random.Random(0), f"s{n}")
-    z = te.compute((256, 256), lambda i, j: te.maximum(x[i, j], 0.0), name="z")
+    z = te.compute((32, 128), lambda i, j: te.maximum(x[i, j], 0.0), name="z")
     dag = ComputeDAG.of([x, y, z])
     assert dag.stages[-1].name == "z"
     trace = default_trace(dag, WIDE)
@@ -257,7 +258,7 @@ def test_rows_of_windows_share_what_they_read() -> None:
     assert made
     for sketch in made:
         (hole,) = (h for h in sketch.holes if h.name == "down/rows")
-        for option in hole.options:
+        for option in (hole.options[0], hole.options[-1]):
             check(dag, sketch.fill({**sketch.defaults(), "down/rows": option}))
 
 
@@ -298,6 +299,7 @@ def test_terms_of_a_sum_are_computed_where_it_adds_them(target: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.sample(1)
 def test_terms_give_the_same_at_any_size(seed: int) -> None:
     rng = random.Random(seed)
     dag = alike(rng.randint(3, 21), rng.randint(9, 75), rng.randint(2, 5), rng.choice((1, 3)), seed % 2 == 0)

@@ -25,6 +25,7 @@ TARGETS = tuple(
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sample(3)
 def test_any_decision_gives_the_same(name: str) -> None:
     dag, rng = ComputeDAG.of([*CASES[name]()]), random.Random(name)
     for n, target in enumerate(TARGETS):
