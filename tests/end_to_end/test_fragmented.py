@@ -94,6 +94,7 @@ def test_one_kernel(holes: int) -> None:
 
 
 @pytest.mark.parametrize("holes", HOLES)
+@pytest.mark.sample(1)
 def test_a_saved_network(holes: int, networks) -> None:
     in_pieces(LOADED.format(least=5), holes, networks("small_cnn"))
 

@@ -42,6 +42,7 @@ def node_values(graph, seed):
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.sample(2)
 def test_every_group_equals_its_reference(name):
     plan = plan_model(MODELS[name]())
     values = node_values(plan.graph, seed=3)

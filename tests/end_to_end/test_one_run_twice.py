@@ -86,6 +86,7 @@ def check(address: str) -> None:
         assert store.open_intents() == ()
 
 
+@pytest.mark.sample(1)
 def test_two_at_once_share_one_run(address: str, start: Callable[[], subprocess.Popen[str]]) -> None:
     said = [p.communicate(timeout=120)[0].splitlines() for p in (start(), start())]
     assert [lines[-1] for lines in said] == [f"trials {TRIALS}"] * 2
@@ -97,6 +98,7 @@ def test_two_at_once_share_one_run(address: str, start: Callable[[], subprocess.
 
 
 @pytest.mark.parametrize("seed", MOMENTS)
+@pytest.mark.sample(60)
 def test_killed_at_any_moment(address: str, start: Callable[[], subprocess.Popen[str]], seed: int) -> None:
     rng = random.Random(seed)
     alive = [start(), start()]

@@ -89,6 +89,7 @@ CONVOLUTIONS = [  # channels in and out, window, stride, padding, groups, types 
 @pytest.mark.parametrize("target", ["llvm -threads=1", "llvm -mcpu=x86-64-v2 -threads=1"])
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 @pytest.mark.parametrize("ends", ["none", "relu", "relu6"])
+@pytest.mark.sample(8)
 def test_a_convolution_has_the_bits_of_the_formula(case, ends, target):
     ci, co, k, stride, pad, groups, types, (zx, zw, zy) = case
     x = input((2, ci, 7, 6), types[0], name="x")
@@ -118,6 +119,7 @@ def test_a_convolution_has_the_bits_of_the_formula(case, ends, target):
 
 @pytest.mark.parametrize("target", ["sapphirerapids", "haswell"])
 @pytest.mark.parametrize("depthwise", [False, True])
+@pytest.mark.sample(2)
 def test_every_schedule_has_the_same_bits(target, depthwise):
     """By the interpreter, after all passes: also with instructions that this machine has not."""
     target = parse(f"llvm -mcpu={target} -threads=2")
@@ -342,6 +344,7 @@ class Net:
 
 
 @pytest.mark.parametrize("seed", range(12))
+@pytest.mark.sample(4)
 def test_drawn_networks_mean_what_their_floats_mean(seed):
     """Compiled, exactly what the passes leave; against the file's floats at most a step on few elements."""
     graph = Net(seed).graph()

@@ -137,6 +137,7 @@ def test_weights_are_not_joined(array):
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.sample(2)
 def test_a_compiled_model_of_joined_groups_is_right(array, threads, batch):
     x = input((batch, 24, 14, 14), name="x")
     y = x

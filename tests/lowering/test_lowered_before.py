@@ -87,6 +87,7 @@ def test_products_of_any_number_of_rows_keep_their_tiles(rows: int, columns: int
 
 
 @pytest.mark.parametrize("steps", [2, 4, 8])
+@pytest.mark.sample(1)
 def test_convolutions_of_images_of_any_size_keep_their_algorithm(steps: int) -> None:
     """Winograd's tiles of a row and a column, whose numbers are known only at the call."""
     weights = np.ones((64, 64, 3, 3), np.float32)

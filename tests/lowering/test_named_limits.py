@@ -157,6 +157,7 @@ def test_a_limit_from_below_stays_a_mask() -> None:
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.sample(14)
 def test_answers_are_right(name: str, lengths: Any) -> None:
     dag = PROGRAMS[name]()
     arrays = given(dag, lengths)

@@ -35,6 +35,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("into", "source"), PAIRS)
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.sample(6)
 def test_it_gives_what_record_by_record_gives(open_log: Open, into: str, source: str, seed: int) -> None:
     target, other, oracle = open_log(into), open_log(source), open_log("memory")
     write(other, 2 * seed + 1)
@@ -53,6 +54,7 @@ def test_it_gives_what_record_by_record_gives(open_log: Open, into: str, source:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("range_", [1, 7, 10_000])
+@pytest.mark.sample(5)
 def test_ranges_of_any_size_give_the_same(
     open_log: Open, monkeypatch: pytest.MonkeyPatch, seed: int, range_: int
 ) -> None:
@@ -114,6 +116,7 @@ def test_a_wrong_map_is_noticed(open_log: Open, monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize("column", [c for c in merging.TRIAL if c[0] != "@"])
+@pytest.mark.sample(10)
 def test_a_forgotten_column_is_noticed(open_log: Open, monkeypatch: pytest.MonkeyPatch, column: str) -> None:
     monkeypatch.setattr(merging, "TRIAL", tuple(c for c in merging.TRIAL if c != column))
     assert is_noticed(open_log)

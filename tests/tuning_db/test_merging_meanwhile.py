@@ -38,6 +38,7 @@ transfer.merge(into, source)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 5, -3, -2, -1])
+@pytest.mark.sample(2)
 def test_a_merge_that_was_killed_is_completed(
     tmp_path: Path, python: Callable[..., subprocess.Popen[str]], steps: int
 ) -> None:
@@ -75,6 +76,7 @@ with tuning_db.connect(sys.argv[1]) as into, tuning_db.connect(sys.argv[2]) as s
 
 
 @pytest.mark.parametrize("kind", ["file", pytest.param("server", marks=pytest.mark.postgres)])
+@pytest.mark.sample(1)
 def test_two_merges_at_once(
     tmp_path: Path, open_log: Open, python: Callable[..., subprocess.Popen[str]], kind: str
 ) -> None:
@@ -104,6 +106,7 @@ def test_two_merges_at_once(
 
 
 @pytest.mark.parametrize("kind", ["file", pytest.param("server", marks=pytest.mark.postgres)])
+@pytest.mark.sample(1)
 def test_others_write_meanwhile(open_log: Open, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """To the log that grows, and to the one that is read."""
     monkeypatch.setattr(merging, "RANGE", 20)

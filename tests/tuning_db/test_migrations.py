@@ -192,6 +192,7 @@ def test_every_old_answer_is_unchanged(tmp_path: Path) -> None:
         assert {s.trial for s in store.standings()} == {None}  # no winner was recorded
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_trials_are_upgraded(tmp_path: Path) -> None:
     answers = json.loads((FIXTURES / "v1_large.json").read_text())
     with connect(restore(tmp_path / "old.db", "v1_races.sql", "v1_large.sql")) as store:

@@ -229,6 +229,7 @@ def test_a_file_is_half_as_large_and_gives_the_same_bits(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
+@pytest.mark.sample(4)
 def test_random_graphs_keep_their_meaning(
     random_graph: Any, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ def every(dtype, shape):
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64-v3"])
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.sample(8)
 def test_a_function_of_a_byte_is_one_table(function, dtype, target):
     for shape in ((7, 91), (1, 5, 9, 24), (300,)):
         q = input(shape, dtype, name="q")

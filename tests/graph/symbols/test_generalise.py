@@ -41,6 +41,7 @@ def test_more_random_models_mean_the_same_at_any_extents(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.sample(2)
 def test_random_models_with_strides_mean_the_same_at_any_extents(seed: int) -> None:
     check_seed(seed, 2, strided_family)
 

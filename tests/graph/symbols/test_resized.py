@@ -69,6 +69,7 @@ def test_places_that_cannot_be_told_from_samples() -> None:
         ("nearest", "half_pixel", {"s": [1, 1, 1.5, 0.5]}),
     ],
 )
+@pytest.mark.sample(2)
 def test_onnx_resizes_axes_that_are_open(mode: str, places: str, given: dict[str, list[float]]) -> None:
     kind = TensorProto.INT64 if "z" in given else TensorProto.FLOAT
     weights = [helper.make_tensor(name, kind, [4], numbers) for name, numbers in given.items()]

@@ -43,6 +43,7 @@ def test_a_sum_of_everything_cannot_be_divided() -> None:
 
 
 @pytest.mark.parametrize("seed", range(24))
+@pytest.mark.sample(8)
 def test_divided_loops_mean_the_same(seed: int) -> None:
     """For any number of threads, in the types of the computation and in float64."""
     dag, _ = case_of(seed, steps=0)

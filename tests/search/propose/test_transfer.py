@@ -92,6 +92,7 @@ def test_a_trace_of_the_same_task_is_found_again(workload: Workload) -> None:
 @pytest.mark.parametrize(
     ("here", "there"), [(PRODUCT, OTHER), (conv(14, 32, 64, 3), conv(28, 16, 64, 3))], ids=["gemm", "conv"]
 )
+@pytest.mark.sample(1)
 def test_what_was_fast_elsewhere_is_legal_here_and_keeps_its_tile(here: Workload, there: Workload) -> None:
     sketches = generate(here.dag, TARGET)
     for row in best_rows(there):

@@ -51,6 +51,7 @@ def failing_bowl(c: Candidate) -> float | None:
 
 
 @pytest.mark.parametrize("cost", [bowl, failing_bowl])
+@pytest.mark.sample(1)
 def test_same_seed_and_same_results_give_the_same_candidates(cost: Cost) -> None:
     assert drive(tuner(), cost, 72) == drive(tuner(), cost, 72)
     assert drive(tuner(seed=1), cost, 40) != drive(tuner(seed=2), cost, 40)
@@ -58,6 +59,7 @@ def test_same_seed_and_same_results_give_the_same_candidates(cost: Cost) -> None
 
 @pytest.mark.parametrize("cost", [bowl, failing_bowl])
 @pytest.mark.parametrize("rounds", [1, 2, 5, 8])
+@pytest.mark.sample(2)
 def test_a_tuner_told_from_the_log_continues_as_the_first_would_have(cost: Cost, rounds: int) -> None:
     first, second = tuner(), tuner()
     for _ in range(rounds):
