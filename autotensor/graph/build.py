@@ -43,11 +43,11 @@ def parameter(array: Any, name: str = "w") -> Parameter:
     return made
 
 
-def call(fn: Callable[..., Any], *inputs: Any, name: str = "") -> Any:
+def call(fn: Callable[..., Any] | TeFunction, *inputs: Any, name: str = "") -> Any:
     """A te function applied to nodes: a node, or a tuple of them when the function returns several tensors.
 
     fn takes te tensors and returns the tensors that it computes. It is traced at once, on placeholders of the
-    inputs' types. Raises GraphError when the tracing fails.
+    inputs' types, or is the trace of a function. Raises GraphError when the tracing fails.
     """
     if isinstance(fn, Tensor) or not (callable(fn) or isinstance(fn, TeFunction)):
         raise GraphError(
