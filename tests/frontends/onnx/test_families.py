@@ -331,7 +331,6 @@ def test_a_long_sequence_is_one_loop():
 
 @pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])
 @pytest.mark.parametrize("layout", [0, 1])
-@pytest.mark.sample(2)
 def test_a_loop_over_steps_equals_steps_written_out(op, layout, monkeypatch):
     """Both directions, lengths, initial states: the same as written out."""
     steps, batch, depth, hidden = 11, 3, 4, 5
