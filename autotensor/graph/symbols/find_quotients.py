@@ -4,7 +4,8 @@
                                [1, 64, 320, …], [1, 64, 310, …], [1, 64, 301, …]      ──▶  h_1 = (h + 1) // 2
 
 Numbers of a node are compared with the extents that it reads. If several quotients fit all samples but differ
-somewhere in the range of their symbol, a value at which they differ is the next sample.
+somewhere in the range of their symbol, a value at which they differ is the next sample. Sums of quotients are
+distinguished in the same way (`by_chance.py`).
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def with_quotients(samples: Samples, graphs: Sequence[Graph]) -> tuple[Samples, 
         finder.see(nodes)
         if finder.doubt is not None and len(graphs) < MOST_SAMPLES:
             return samples, finder.doubt
-    return finder.samples, None
+    return finder.samples, finder.samples.by_chance if len(graphs) < MOST_SAMPLES else None
 
 
 class _Finder:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autotensor.graph.symbols.by_chance import place_of_difference
 from autotensor.graph.symbols.graph_families import Choice
 from autotensor.graph.symbols.quotients import NO_QUOTIENTS, Quotients
 from autotensor.ir.expr import Expr, Symbol, const
@@ -88,13 +89,28 @@ class Samples:
         return tuple(c for n, c in enumerate(found) if c not in (most, *found[:n]))
 
     def at_some(self, wanted: Sequence[bool]) -> Samples | None:
-        """The samples at some of the choices; None if these do not tell all known numbers apart."""
+        """The samples at some of the choices; None if these do not tell all known numbers and sums apart."""
         known: dict[Column, Extent] = {}
         for column, extent in self.known.items():
             known[tuple(compress(column, wanted))] = extent
         if len(known) < len(self.known) or sum(wanted) < MOST_TERMS + len(self.symbols):
             return None
-        return replace(self, chosen=tuple(compress(self.choices, wanted)), known=known)
+        made = replace(self, chosen=tuple(compress(self.choices, wanted)), known=known)
+        return made if made.by_chance is None or self.by_chance is not None else None
+
+    @cached_property
+    def by_chance(self) -> Choice | None:
+        """A choice at which some sum of an extent's quotients differs from a sum that is equal to it at all
+        samples; None if there is no such sum."""
+        for root in self.symbols:
+            same = [root, *(q.symbol for q in self.quotients.all if self.quotients.root(q.symbol) == root)]
+            for some in combinations(same, min(len(same), MOST_TERMS)) if len(same) > 1 else ():
+                sampled = np.array([[c[s] for s in some] for c in self._full])
+                whole = np.column_stack([self.quotients.whole(s)[1] for s in some])
+                place = place_of_difference(sampled, whole)
+                if place is not None:
+                    return {**self.choices[1], root: root.least + place}
+        return None
 
     def knowing(self, known: Mapping[Column, Extent], quotients: Quotients) -> Samples:
         """These samples with more known numbers and quotients; sums of terms that are made stay."""

@@ -93,3 +93,37 @@ def test_a_number_in_a_kernel_may_be_a_quotient() -> None:
     f = at.compile_model(family, target=TARGET)
     for n in (20, 21, 60):
         assert f(np.ones((n, 4), np.float32))[0, 0] == n // 2
+
+
+def framed(n: int) -> GraphNode:
+    """n // 16 + 1 frames, and half as many, rounded up. All samples near the greatest n had an odd number of
+    frames, so that twice the halves were taken for the frames and one."""
+    x = at.input((1, 1, n, 1), name="x")
+    return conv(
+        at.ops.conv2d(x, np.ones((2, 1, 64, 1), np.float32), stride=(16, 1), padding=(32, 0)), 3, 2, 1
+    )
+
+
+def test_a_sum_that_is_right_at_all_samples_by_chance_is_not_taken() -> None:
+    n = te.var("n", range=(64, 1000))
+    _, samples, _ = sampled(at.open_graph(framed, n))
+    (root,) = samples.symbols
+    for some in (samples, samples.few()[0]):
+        told = some.expression(
+            [c[root] // 16 + 2 for c in some.choices], [q.symbol for q in some.quotients.all]
+        )
+        assert told is not None
+        for at_n in range(64, 1001):
+            assert some.number(told, {root: at_n}) == at_n // 16 + 2
+
+
+def test_a_strided_layer_behind_frames_is_right_at_every_number_of_frames() -> None:
+    n = te.var("n", range=(64, 1000))
+    f = at.compile_model(at.open_graph(framed, n), target=TARGET)
+    for at_n in (64, 80, 96, 500, 999, 1000):
+        x = np.arange(at_n, dtype=np.float32).reshape(1, 1, at_n, 1) % 7
+        padded = np.pad(x.ravel(), 32)
+        frames = np.array([padded[k : k + 64].sum() for k in range(0, at_n + 1, 16)])
+        sides = np.pad(frames, 1)
+        want = [2 * sides[k : k + 3].sum() for k in range(0, len(frames), 2)]
+        np.testing.assert_array_equal(f(x)[0, :, :, 0], [want, want])
