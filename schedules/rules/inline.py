@@ -137,7 +137,7 @@ def _is_table(op: StageOp, consumers: Sequence[Stage]) -> bool:
 
 def _runs_along(state: State, consumer: StageOp, op: StageOp) -> bool:
     """Whether vectors of the consumer read contiguous memory if it computes the stage's elements itself."""
-    if not consumer.axes:
+    if not (consumer.axes and op.axes):  # no vectors, or one element
         return True
     here = _walked(consumer, op, consumer.axes[-1].name)
     inlined = _across(state, op, here)

@@ -137,3 +137,13 @@ def test_an_expensive_stage_goes_into_the_sum_that_reads_it_once_if_vectors_lie_
     trace = default_trace(dag, TARGET)
     check(dag, trace)
     assert 's["p"].compute_inline()' in trace.to_python()
+
+
+def test_an_expensive_stage_of_one_element_is_inlined_into_a_row_of_one() -> None:
+    """It has no axes along which vectors could run."""
+    x = te.placeholder((), name="x")
+    p = te.compute((), lambda: te.sqrt(te.abs(x[()])), name="p")
+    dag = ComputeDAG.of([x, te.compute((1,), lambda i: p[()] + 1.0, name="y")])
+    trace = default_trace(dag, TARGET)
+    check(dag, trace)
+    assert 's["p"].compute_inline()' in trace.to_python()
