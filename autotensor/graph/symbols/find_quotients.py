@@ -4,8 +4,8 @@
                                [1, 64, 320, …], [1, 64, 310, …], [1, 64, 301, …]      ──▶  h_1 = (h + 1) // 2
 
 Numbers of a node are compared with the extents that it reads. If several quotients fit all samples but differ
-somewhere in the range of their symbol, a value at which they differ is the next sample. Sums of quotients are
-distinguished in the same way (`by_chance.py`).
+somewhere in the ranges of their symbols, values at which they differ are the next sample. Sums of quotients
+are distinguished in the same way (`by_chance.py`).
 """
 
 from __future__ import annotations
@@ -176,16 +176,23 @@ class _Finder:
         """The number as a quotient of the first symbol that fits. If several quotients fit, a doubt is
         recorded."""
         known = [q.symbol for q in reversed(self.samples.quotients.all)]
+        fitting: dict[Symbol, tuple[Symbol, list[Form]]] = {}  # by symbol of the model: whose quotients fit
         for parent in dict.fromkeys((*parents, *self.samples.symbols, *known)):
-            forms = self._forms(column, parent)
-            if not forms:
-                continue
-            by, plus, times, scale, shift = forms[0]
-            self.doubt = self._differ(parent, [self._whole(parent, f) for f in forms])
-            quotients, symbol = self.samples.quotients.with_one(parent, times, plus, by)
-            self.samples = self.samples.knowing(self.samples.known, quotients)
-            return symbol * scale + shift if (scale, shift) != (1, 0) else symbol
-        return None
+            root = self.samples.quotients.root(parent)
+            forms = self._forms(column, parent) if root not in fitting else []
+            if forms:
+                fitting[root] = parent, forms
+        if not fitting:
+            return None
+        (parent, forms), *others = fitting.values()
+        by, plus, times, scale, shift = forms[0]
+        numbers = [self._whole(parent, f) for f in forms]
+        self.doubt = self._differ(parent, numbers)
+        for other, its_forms in others if self.doubt is None else ():
+            self.doubt = self._apart(parent, numbers[0], other, self._whole(other, its_forms[0]))
+        quotients, symbol = self.samples.quotients.with_one(parent, times, plus, by)
+        self.samples = self.samples.knowing(self.samples.known, quotients)
+        return symbol * scale + shift if (scale, shift) != (1, 0) else symbol
 
     def _compare(self, column: Column, parents: Sequence[Symbol]) -> None:
         """Records a doubt if a quotient of other nodes has the same numbers and differs elsewhere."""
@@ -195,10 +202,14 @@ class _Finder:
             return
         root, values = quotients.whole(known)
         for parent in parents:
-            forms = self._forms(column, parent) if quotients.root(parent) == root else []
-            if forms:
-                self.doubt = self._differ(parent, [values, *(self._whole(parent, f) for f in forms[:1])])
-                return
+            for form in self._forms(column, parent)[:1]:
+                other = self._whole(parent, form)
+                if quotients.root(parent) == root:
+                    self.doubt = self._differ(parent, [values, other])
+                else:
+                    self.doubt = self._apart(known, values, parent, other)
+                if self.doubt is not None:
+                    return
 
     def _forms(self, column: Column, parent: Symbol) -> list[Form]:
         values = [self.samples.number(parent, c) for c in self.samples.choices]
@@ -218,6 +229,18 @@ class _Finder:
         # the greatest, because kernels of axes with one element have another form
         place = np.flatnonzero(different == different.max())[-1]
         return {**self.samples.choices[1], root: root.least + int(place)}
+
+    def _apart(self, one: Symbol, its: Whole, other: Symbol, others: Whole) -> Choice | None:
+        """A choice at which a quotient differs from a quotient of another symbol of the model.
+
+        Fewer rows and fewer columns may have the same small numbers at all samples.
+        """
+        root, _ = self.samples.quotients.whole(one)
+        other_root, _ = self.samples.quotients.whole(other)
+        places = np.flatnonzero(others != its[-1])
+        if not places.size:
+            return None
+        return {**self.samples.choices[1], root: root.most, other_root: other_root.least + int(places[-1])}
 
 
 def _axes(nodes: Alike) -> Iterator[Column]:

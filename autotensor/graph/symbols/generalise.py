@@ -217,14 +217,16 @@ class _Family:
         named |= {n: [g.outputs[k] for g in graphs] for k, n in enumerate(graphs[0].output_names)}
         return {name: self.shape(repr(name), [x.shape for x in nodes]) for name, nodes in named.items()}
 
-    def shape(self, what: str, shapes: Sequence[tuple[int, ...]]) -> tuple[Extent, ...]:
-        found = (self.extent(numbers, what) for numbers in zip(*shapes, strict=True))
+    def shape(
+        self, what: str, shapes: Sequence[tuple[int, ...]], among: Sequence[Symbol] = ()
+    ) -> tuple[Extent, ...]:
+        found = (self.extent(numbers, what, among) for numbers in zip(*shapes, strict=True))
         return tuple(map(self.samples.quotients.in_full, found))
 
     def bytes(self, same: Sequence[Group], k: int) -> Extent:
         """The bytes of a result."""
         shapes = [g.outputs[k].shape for g in same]
-        extents = self.shape(f"kernel {same[0].name!r}", shapes)
+        extents = self.shape(f"kernel {same[0].name!r}", shapes, self.read(same))
         return product((same[0].outputs[k].dtype.bytes, *extents))
 
     def windows(self) -> dict[tuple[int, int], Extent]:

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotensor.graph.symbols.by_chance import place_of_difference
+from autotensor.graph.symbols.division import divided
 from autotensor.graph.symbols.graph_families import Choice
 from autotensor.graph.symbols.quotients import NO_QUOTIENTS, Quotients
 from autotensor.ir.expr import Expr, Symbol, const
@@ -203,15 +204,18 @@ class Samples:
         return self._columns[monomial]
 
     def _scaled(self, numbers: Column, among: Sequence[Symbol]) -> Extent | None:
-        """A known expression, times a number, and times at most one symbol."""
+        """A known expression, times or divided by a number, and times at most one symbol."""
         for s in (None, *self.symbols, *among):
             rest = numbers if s is None else _divided(numbers, self._column((s,)))
             known = None if rest is None else self._primitive.get(_reduced(rest))
             if rest is None or not isinstance(known, Expr):
                 continue
-            parts = _divided(rest, tuple(number(known, c) for c in self._full))
-            if parts and len(set(parts)) == 1:
-                return simplify(known * parts[0] * s if s is not None else known * parts[0])
+            shares = {Fraction(n, number(known, c) or 1) for n, c in zip(rest, self._full, strict=True)}
+            if len(shares) == 1:
+                (share,) = shares
+                found = divided(known * share.numerator, share.denominator)
+                if found is not None:
+                    return simplify(found * s) if s is not None else found
         return None
 
     def _among(self, numbers: Column, among: Sequence[Symbol], short: bool) -> Expr | None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
 
 import autotensor as at
 from autotensor import te
+from autotensor.graph.evaluate import evaluate
 from autotensor.graph.ir import GraphNode
 from autotensor.graph.symbols.find_quotients import sampled
 from autotensor.graph.symbols.quotients import NO_QUOTIENTS, KernelSymbols
 from autotensor.ir.expr import Symbol
 from autotensor.te.symbols import number
+from tests.kit.graph_families import meant
 
 h = te.var("h", range=(224, 400))
 TARGET = "llvm -mcpu=x86-64-v3 -threads=1"
@@ -127,3 +130,62 @@ def test_a_strided_layer_behind_frames_is_right_at_every_number_of_frames() -> N
         sides = np.pad(frames, 1)
         want = [2 * sides[k : k + 3].sum() for k in range(0, len(frames), 2)]
         np.testing.assert_array_equal(f(x)[0, :, :, 0], [want, want])
+
+
+def joined_levels(first: int, across: bool) -> Callable[[int, int], GraphNode]:
+    """Three halves of an image, from the `first` on, give six numbers for each place, in two rows of three.
+    The rows of all are joined.
+
+    across: a level is transposed across its rows of three; otherwise rows are made of all that is joined.
+    """
+
+    def net(rows: int, columns: int) -> GraphNode:
+        x = at.input((1, 6, rows, columns), name="x")
+        found = []
+        for n in range(first + 3):
+            x = at.ops.conv2d(x, np.full((6, 1, 3, 3), 1 / 9, np.float32), stride=2, padding=1, groups=6)
+            h, w = x.shape[2:]
+            if n >= first and across:
+                parts = at.ops.transpose(at.ops.reshape(x, (1, 2, 3, h, w)), (0, 1, 3, 4, 2))
+                found.append(at.ops.reshape(parts, (1, 2 * h * w, 3)))
+            elif n >= first:
+                found.append(at.ops.reshape(at.ops.transpose(x, (0, 2, 3, 1)), (1, 6 * h * w)))
+        joined = at.ops.concat(*found, axis=1)
+        made = joined if across else at.ops.reshape(joined, (1, joined.shape[1] // 3, 3))
+        return at.ops.relu(at.ops.slice(made, (1,), (3,), axes=(2,)))
+
+    return net
+
+
+@pytest.mark.parametrize("first", [0, 2])
+@pytest.mark.parametrize("across", [False, True])
+def test_levels_of_an_image_are_joined(first: int, across: bool) -> None:
+    rows, columns = te.var("rows", range=(33, 90)), te.var("columns", range=(33, 90))
+    family = at.open_graph(joined_levels(first, across), rows, columns)
+    plan = at.plan_model(family, TARGET)
+    sizes = [(33, 33), (90, 90), (34, 90), (90, 34), (33, 89), (47, 71), (64, 65), (81, 40)]
+    for size in sizes:
+        choice = dict(zip(family.symbols, size, strict=True))
+        graph = family.at(choice)
+        x = np.random.default_rng(size).standard_normal(graph.inputs[0].shape).astype(np.float32)
+        (found,) = meant(plan, choice, x)
+        np.testing.assert_allclose(found, evaluate(graph, x)[0], 1e-5, 1e-5)
+
+
+def test_a_quotient_of_rows_is_not_taken_for_one_of_columns() -> None:
+    """At all samples, the fifth half of the columns was a third of the fourth half of the rows."""
+    rows, columns = te.var("rows", range=(33, 90)), te.var("columns", range=(33, 90))
+
+    def net(*image: int) -> GraphNode:
+        x = at.input((1, 4, *image), name="x")
+        for _ in range(5):
+            x = at.ops.conv2d(x, np.ones((4, 4, 3, 3), np.float32), stride=2, padding=1)
+        return x
+
+    family = at.open_graph(net, rows, columns)
+    opened = at.plan_model(family, TARGET).opened
+    assert opened is not None
+    for size in product(range(33, 91, 3), range(33, 91, 3)):
+        (shape,) = (opened.shapes[name] for name in opened.shapes if name != "x")
+        found = [number(e, dict(zip(family.symbols, size, strict=True))) for e in shape]
+        assert found == [1, 4, *(-(-n // 32) for n in size)]
