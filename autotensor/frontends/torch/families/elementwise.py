@@ -136,11 +136,17 @@ def mul(a: Any, b: Any) -> Any:
     return ops.logical_and(x, y) if x.dtype.is_bool else ops.multiply(x, y)
 
 
-@converts("aten.div.Tensor", "aten.div.Scalar")
+# torch writes true_divide and square itself, for numbers among a compiled function's arguments
+@converts("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor")
 def div(a: Any, b: Any) -> Any:
     t = common(a, b)
     t = t if t.is_float else float32
     return ops.divide(as_type(a, t), as_type(b, t))
+
+
+@converts("aten.square.default")
+def square(a: Any) -> Any:
+    return mul(a, a)
 
 
 @converts("aten.div.Tensor_mode", "aten.div.Scalar_mode")
