@@ -303,27 +303,6 @@ def test_numbers_of_modules_when_all_sizes_are_open(parts):
     assert not [p for p in parts if isinstance(p, str)]
 
 
-class Scaled(nn.Module):
-    """Dynamo passes `over` in a tensor, and torch writes the quotient and the square on tensors."""
-
-    over = 4.0
-
-    def forward(self, x):
-        return (2.0 / self.over) ** 2 * x + 1.0 / self.over
-
-
-def test_arithmetic_of_numbers_when_all_sizes_are_open(parts):
-    module = Scaled().eval()
-    f = torch.compile(module, backend=autotensor, options=LOG, dynamic=True)
-    with torch.no_grad():
-        for n, over in ((5, 4.0), (6, 4.0), (7, 0.3), (9, 0.3), (11, 0.3)):
-            module.over = over
-            x = torch.randn(2, n)
-            check(f(x), module(x))
-    assert len(parts) <= 2
-    assert not [p for p in parts if isinstance(p, str)]
-
-
 class Times(nn.Module):
     """Multiplies by a number that does not follow from shapes: the part is compiled for each value that
     dynamo leaves open."""

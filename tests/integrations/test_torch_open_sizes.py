@@ -252,3 +252,23 @@ def test_views_of_arguments_lie_where_they_lie_in_eager_mode(view):
                 shared = e.untyped_storage().data_ptr() == eager.untyped_storage().data_ptr()
                 assert (g.untyped_storage().data_ptr() == mine.untyped_storage().data_ptr()) is shared
                 assert not shared or g.stride() == e.stride()
+
+
+class Scaled(nn.Module):
+    """Dynamo passes `over` in a tensor, and torch writes the quotient and the square on tensors."""
+
+    over = 4.0
+
+    def forward(self, x):
+        return (2.0 / self.over) ** 2 * x + 1.0 / self.over
+
+
+def test_arithmetic_of_numbers(parts):
+    module = Scaled().eval()
+    f = torch.compile(module, backend=autotensor, options=LOG, dynamic=True)
+    with torch.no_grad():
+        for n, over in ((5, 4.0), (6, 4.0), (7, 0.3), (9, 0.3), (11, 0.3)):
+            module.over = over
+            x = torch.randn(2, n)
+            check(f(x), module(x))
+    assert programs(parts) <= 2
