@@ -241,7 +241,7 @@ def test_rules_write_them(threads):
         assert f".{word}(" in str(trace)
         assert Trace.from_json(trace.to_json()) == trace
         check(dag, trace)
-    dag = ComputeDAG.of([top_positions(te.placeholder((3, 600), name="x"), 5)])
+    dag = ComputeDAG.of([top_positions(te.placeholder((2, 300), name="x"), 5)])
     trace = default_trace(dag, target)
     assert ".sort(" in str(trace)
     check(dag, trace)
