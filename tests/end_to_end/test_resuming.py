@@ -17,6 +17,7 @@ import pytest
 from cli_tools import calibrated_log, finish, start
 
 import autotensor as at
+from autotensor.api.model_tuning import NOTHING_FASTER
 from autotensor.api.models import plan_model
 from autotensor.cli.options import target_of
 from autotensor.compiler import compile_trace
@@ -61,11 +62,15 @@ def check_model(folder: Path) -> None:
     np.testing.assert_allclose(model(x), expected, rtol=1e-4, atol=1e-5)
 
 
-def check_uses(folder: Path, kept_defaults: bool) -> None:
-    """The log records the trials from which the model was built, unless the defaults were as fast."""
+def check_uses(folder: Path, notes: list[str]) -> None:
+    """The log records the trials from which the model was built, unless the model with defaults was faster.
+
+    If defaults won the races of all tasks, they may be trials or not.
+    """
     with connect(folder / "log.db", readonly=True) as store:
         used = {path for t in store.trials() if t.id is not None for path in store.applications(t.id)}
-    assert used == (set() if kept_defaults else {str(folder / "small_cnn.atm")})
+    defaults_won = all(n.startswith(NOTHING_FASTER.partition("{")[0]) for n in notes)
+    assert used in [*([set()] if notes else []), *([{str(folder / "small_cnn.atm")}] if defaults_won else [])]
 
 
 def test_the_same_command_again_measures_nothing(folder):
@@ -74,7 +79,7 @@ def test_the_same_command_again_measures_nothing(folder):
     assert first.code == 0, first.err
     done = json.loads(first.out)
     assert (done["trials"], done["reused"]) == (TRIALS, 0)
-    check_uses(folder, kept_defaults=bool(done["notes"]))
+    check_uses(folder, done["notes"])
     before = acknowledged(folder)
     again = json.loads(finish(start(*words, cwd=folder)).out)
     assert (again["trials"], again["reused"]) == (TRIALS, TRIALS)
