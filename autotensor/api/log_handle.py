@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from autotensor.api.log import LogError, check_log, default_log, open_existing, translated
 from autotensor.api.log_comparison import AT_LEAST, TaskComparison, compare, regressions
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from autotensor.insight.report.report import Report
 
 FEATURES = "features"
+A = TypeVar("A")
 
 
 def log(db: str | None = None) -> LogHandle:
@@ -71,20 +72,25 @@ class LogHandle:
 
     def runs(self, model: str | None = None) -> tuple[Run, ...]:
         """The runs of one model, or of all."""
-        check_known(self._store, model=model)
-        return tuple(r for r in self._store.runs() if model in (None, r.model))
+        return self._answered(tuple(r for r in self._store.runs() if model in (None, r.model)), model=model)
 
     def sessions(
         self, kind: SessionKind | str | None = None, machine: str | None = None
     ) -> tuple[Session, ...]:
         """The sessions (searches and races), oldest first."""
-        check_known(self._store, machine=machine)
-        return self._store.sessions(member("kind", SessionKind, kind), machine)
+        return self._answered(
+            self._store.sessions(member("kind", SessionKind, kind), machine), machine=machine
+        )
 
     def openings(self, session: str | None = None) -> tuple[Opening, ...]:
         """The processes that worked on a session, with their commands and code."""
-        check_known(self._store, session=session)
-        return self._store.openings(session)
+        return self._answered(self._store.openings(session), session=session)
+
+    def _answered(self, found: A, **asked: str | None) -> A:
+        """An answer. Raises InputError if it is empty because the log does not have a name."""
+        if not found:  # only then: the names of a large log take long to read
+            check_known(self._store, **asked)
+        return found
 
     def workloads(self) -> tuple[Workload, ...]:
         return self._store.workloads()
@@ -113,8 +119,13 @@ class LogHandle:
     ) -> tuple[TrialRecord, ...]:
         """The trials with an id above `after`, at most `limit`, in the order in which they were stored."""
         wanted = member("status", Status, status)
-        check_known(self._store, workload=workload, target=target, machine=machine, session=session)
-        return self._store.trials(workload, target, machine, session, wanted, limit, after)
+        return self._answered(
+            self._store.trials(workload, target, machine, session, wanted, limit, after),
+            workload=workload,
+            target=target,
+            machine=machine,
+            session=session,
+        )
 
     def trial(self, id: int) -> TrialRecord:
         """A trial by its number. Raises LogError if the log has no such trial."""
@@ -123,22 +134,22 @@ class LogHandle:
 
     def best(self, workload: str, target: str, machine: str, k: int = 1) -> tuple[TrialRecord, ...]:
         """The fastest verified trials of a task. `standing` says which trial is used."""
-        check_known(self._store, workload=workload, target=target, machine=machine)
-        return self._store.best(workload, target, machine, k)
+        return self._answered(
+            self._store.best(workload, target, machine, k), workload=workload, target=target, machine=machine
+        )
 
     def standing(self, workload: str, target: str, machine: str) -> Standing | None:
         """The winner of the last race of a task; None if no race was held."""
-        check_known(self._store, workload=workload, target=target, machine=machine)
-        return self._store.standing(workload, target, machine)
+        return self._answered(
+            self._store.standing(workload, target, machine), workload=workload, target=target, machine=machine
+        )
 
     def standings(self, machine: str | None = None) -> tuple[Standing, ...]:
-        check_known(self._store, machine=machine)
-        return self._store.standings(machine)
+        return self._answered(self._store.standings(machine), machine=machine)
 
     def in_use(self, machine: str) -> tuple[TrialRecord, ...]:
         """The trial that `autotensor db best` names for each task of a machine."""
-        check_known(self._store, machine=machine)
-        return tuple(all_in_use(self._store, machine))
+        return self._answered(tuple(all_in_use(self._store, machine)), machine=machine)
 
     def lineage(self, trial: int, depth: int = 16) -> tuple[TrialRecord, ...]:
         """A trial and its ancestors (the trials that it was made from), each once, up to `depth` steps
@@ -162,19 +173,18 @@ class LogHandle:
 
     def counts(self, workload: str | None = None) -> tuple[TaskCount, ...]:
         """The number of trials of each task, by machine and outcome."""
-        check_known(self._store, workload=workload)
-        return self._store.task_counts(workload)
+        return self._answered(self._store.task_counts(workload), workload=workload)
 
     def failures(self, workload: str | None = None) -> tuple[FailureGroup, ...]:
         """Failed trials by status and error, most frequent first."""
-        check_known(self._store, workload=workload)
-        return self._store.failures(workload)
+        return self._answered(self._store.failures(workload), workload=workload)
 
     def history(self, workload: str, by: By | str = By.SESSION) -> tuple[Chapter, ...]:
         """The best trials of a workload by session, day, commit, machine, maker or conditions, oldest
         first."""
-        check_known(self._store, workload=workload)
-        return self._store.history(workload, member("by", By, by) or By.SESSION)
+        return self._answered(
+            self._store.history(workload, member("by", By, by) or By.SESSION), workload=workload
+        )
 
     def compare(self, a: str, b: str, at_least: float = AT_LEAST) -> tuple[TaskComparison, ...]:
         """The results of two runs, sessions, commits or machines, task by task, compared by all samples.

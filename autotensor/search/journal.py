@@ -191,9 +191,9 @@ class Journal:
         self.races.end(reason)
         self.repeats.end(reason)
 
-    def task_end(self, workload: str) -> str | None:
-        """Why the search of a task ended before; None if the log does not have it."""
-        return task_ends(self.store, self.session.id).get(workload)
+    def earlier_ends(self) -> dict[str, str]:
+        """Why the searches of tasks ended before, by the workload's key, as far as the log has it."""
+        return task_ends(self.store, self.session.id)
 
     def _witness(self, r: MeasureResult) -> Witness:
         """The host and code of the process that measured. Another process is added to the log."""

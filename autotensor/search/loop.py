@@ -15,7 +15,7 @@ flight together. They are put in flight again, with their answers ready.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from autotensor.base import log
@@ -197,11 +197,11 @@ class _Loop:
         if not self.stopped():
             for run in sorted(self.runs, key=Course.expected_s, reverse=True):
                 self._race(run)
-        if (
-            reason == SPENT and self.options.limit_s is not None
-        ):  # a deadline may end the run before the trials
+        # a deadline may end the run before the trials
+        if reason == SPENT and self.options.limit_s is not None:
             self._advise(active)
-        reports = tuple(self._report(r, reason) for r in self.runs)
+        before = self.journal.earlier_ends()
+        reports = tuple(self._report(r, reason, before) for r in self.runs)
         self.journal.end(reason, {r.task.workload.key: r.reason for r in reports})
         elapsed = time.monotonic() - self.started
         return TuneReport(reports, self.trials, reused, elapsed, reason, self.watch.seconds)
@@ -463,8 +463,8 @@ class _Loop:
         ):
             run.ended = FINISHED_BEFORE  # the same rules have finished the task; new rates do not reopen it
 
-    def _report(self, run: Course, end: str) -> TaskReport:
-        """The report of a task; `end` is the reason why the whole run ended."""
+    def _report(self, run: Course, end: str, before: Mapping[str, str]) -> TaskReport:
+        """The report of a task. end: why the whole run ended; before: why tasks ended in an earlier run."""
         best = run.tuner.best_seconds
         best_s = best if best < float("inf") else None
         best_candidate, default_s = run.tuner.best, run.default_s
@@ -477,7 +477,7 @@ class _Loop:
         if reason == NEAR_LIMIT and (best_s is None or best_s > CLOSE * run.bound_s):
             reason = RACED_SLOWER
         if reason == FINISHED_BEFORE:
-            reason = finished_before(self.journal.task_end(run.task.workload.key))
+            reason = finished_before(before.get(run.task.workload.key))
         return TaskReport(
             run.task, default_s, best_s, best_candidate, run.trials, run.failures, reason, raced, run.rejected
         )

@@ -52,7 +52,6 @@ def runs(
     from autotensor.api.log_names import check_known
 
     with reading(db) as store:
-        check_known(store, model=model)
         known = {r.key: r for r in store.runs()}
         of_run: dict[str, list[Session]] = {}  # in order of their first sessions
         for s in store.sessions():
@@ -71,6 +70,8 @@ def runs(
             for key, sessions in of_run.items()
             if model in (None, known[key].model) and (json or csv or not _inner(sessions))
         ]
+        if not rows:
+            check_known(store, model=model)
     put_answer(RUNS, rows, json, csv, SHOWN)
 
 
